@@ -154,6 +154,8 @@ class Node:
         self._clock.resume(self.config.raftlog_clock_leap_max_ms)
         if self.broker is None:
             await self._server.start(())
+        if self.control.observer is not None:
+            self.control.observer.keep_voters_in(metadata_directory.path)
         await self.control.start(metadata_directory.directory_id, barred=self._why_barred())
         if self.broker is not None:
             await self.broker.start()

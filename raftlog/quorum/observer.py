@@ -1,4 +1,8 @@
-"""`Observer`: follows the metadata journal without voting, on a node that has the broker role only."""
+"""`Observer`: follows the metadata journal without voting, on a node that has the broker role only.
+
+It begins with an empty log, so it reads all sets of voters that the log holds, oldest first. It keeps to its voter
+meanwhile, since the voters of an old set may be gone.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.log_output import describe
 from raftlog.quorum.channel import Channel, ForeignCluster, HandshakeRefused, Identity, dial
 from raftlog.quorum.incoming_snapshot import IncomingSnapshot
+from raftlog.quorum.known_voters import KnownVoters
 from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.observer_feed import (
     AppliedUpTo,
@@ -40,6 +45,9 @@ SILENCE_SECONDS: Final = 2.0
 LEADERLESS_SECONDS: Final = 1.5
 """A voter without a leader for this long is left: it may be cut off."""
 
+SETTLED_SECONDS: Final = 2.0
+"""The newest set of voters counts as the present set if no later set is read for this long."""
+
 _REGULAR: Final = b"\x00"
 _ask = msgspec.msgpack.Encoder().encode
 
@@ -49,7 +57,10 @@ class UnexpectedIndex(Exception):
 
 
 class Observer:
-    """Same callbacks as a voter's, from a stream of one voter at a time; it does not write to disk."""
+    """Same callbacks as a voter's, from a stream of one voter at a time; see `keep_voters_in` for all that it writes.
+
+    `voters`: the voters of the config.
+    """
 
     def __init__(
         self,
@@ -63,7 +74,11 @@ class Observer:
     ) -> None:
         self.node_id = node_id
         self.voters = dict(voters)
-        self._configured = dict(voters)
+        """As last known: of the newest set that was read, or at first of the file or the config."""
+        self._known: KnownVoters | None = None
+        self._listed = set(voters.items())
+        self._heard_at: float | None = None
+        """When the newest set was read, loop seconds; None: none was."""
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
         self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self.leader_id: int | None = None
@@ -78,6 +93,10 @@ class Observer:
         self._foreign: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 
+    def keep_voters_in(self, folder: str) -> None:
+        """Keep the addresses of the present voters in a folder, and start with them."""
+        self._known = KnownVoters(self._env.disk, folder)
+
     @property
     def leading(self) -> bool:
         """Never."""
@@ -88,7 +107,11 @@ class Observer:
         return self._channel is not None and leader_id == self.leader_id
 
     async def start(self) -> None:
-        """Begin to follow; returns at once."""
+        """Begin to follow; returns at once. Raises OSError if the file of the voters cannot be read."""
+        found = {} if self._known is None else self._known.read()
+        if found:
+            self.voters = found
+            self._listed |= found.items()
         self._task = asyncio.get_running_loop().create_task(self._follow_somebody())
         self._task.add_done_callback(raise_failure)
 
@@ -101,24 +124,23 @@ class Observer:
     # -- inside --------------------------------------------------------------------------
 
     async def _follow_somebody(self) -> None:
-        """Follow the voters in turn, from a random voter on, until stopped."""
-        order: list[int] = []
+        """Follow the voters in turn until stopped: from a random present voter on, and then those of the lists."""
+        order: list[tuple[int, tuple[str, int]]] = []
         wait, position = REDIAL_MIN_SECONDS, 0
         while True:
-            addresses = self._addresses()
-            if addresses.keys() != set(order):
-                order = sorted(addresses)
+            present = set(self.voters.items())
+            if present | self._listed != set(order):
+                order, others = sorted(present), sorted(self._listed - present)
                 self._env.random.shuffle(order)
-            voter = order[position % len(order)]
+                self._env.random.shuffle(others)
+                order += others
+                position = 0
+            voter, address = order[position % len(order)]
             position += 1
-            if await self._follow(voter, addresses[voter]):
+            if await self._follow(voter, address):
                 wait = REDIAL_MIN_SECONDS
             await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
             wait = min(REDIAL_MAX_SECONDS, 2 * wait)
-
-    def _addresses(self) -> dict[int, tuple[str, int]]:
-        """Return the nodes to follow: a set may be a former one, with voters that are gone, so the config's too."""
-        return {**self._configured, **self.voters}
 
     async def _follow(self, voter: int, address: tuple[str, int]) -> bool:
         """Follow one voter until the channel breaks; False if it could not be reached."""
@@ -131,6 +153,7 @@ class Observer:
             return False
         self._complaints.pop(voter, None)
         self._foreign.discard(voter)
+        self._listed.add((voter, address))
         loop = asyncio.get_running_loop()
         lost: asyncio.Future[str] = loop.create_future()
         self._channel, self._incoming, self._leader_known_at = channel, IncomingSnapshot(), loop.time()
@@ -144,8 +167,10 @@ class Observer:
             now, patience_s = loop.time(), self._env.lateness.patience_s
             if now - channel.last_received_at > SILENCE_SECONDS + patience_s:
                 channel.close("it fell silent")
-            elif now - self._leader_known_at > LEADERLESS_SECONDS + patience_s and len(self._addresses()) > 1:
+            elif now - self._leader_known_at > LEADERLESS_SECONDS + patience_s and len(self.voters) > 1:
                 channel.close("it knows no leader")
+            elif self._heard_at is not None and now - self._heard_at > SETTLED_SECONDS:
+                self._settle_on_voters(channel)
         log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
         return True
 
@@ -153,7 +178,7 @@ class Observer:
         """Log it once; if most voters are of another cluster, this node is the foreign one."""
         if isinstance(error, ForeignCluster):
             self._foreign.add(voter)
-            if len(self._foreign & self.voters.keys()) > len(self.voters) // 2:
+            if len(self._foreign) > len(self.voters) // 2:
                 self.on_failure(InconsistentClusterId(str(error)))
         if self._complaints.get(voter) != str(error):
             self._complaints[voter] = str(error)
@@ -209,8 +234,21 @@ class Observer:
                 self._take_voters(snapshot.voters)
 
     def _take_voters(self, command: bytes) -> None:
-        """Take over a committed set. A former voter is followed while it knows a leader: the set may be old."""
+        """Take over the voters of a committed set."""
         self.voters = decode_voters(command).addresses()
+        self._heard_at = asyncio.get_running_loop().time()
+
+    def _settle_on_voters(self, channel: Channel) -> None:
+        """Keep the present set for the next start, and leave a node that is no voter.
+
+        A set with the followed voter is kept only: that voter lives, whatever comes later in the log.
+        """
+        if channel.peer_id not in self.voters:
+            channel.close("it is no voter any more")
+            return
+        self._listed.clear()
+        if self._known is not None:
+            self._known.write(self.voters)
 
     def _take_status(self, status: LeaderStatus) -> None:
         leader = None if status.leader_id < 0 else status.leader_id

@@ -12,6 +12,8 @@ import pytest
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.journal import Journal
+from raftlog.quorum.known_voters import KnownVoters
+from raftlog.quorum.observer import Observer
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voter_set import VoterSet
@@ -132,6 +134,25 @@ def leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftCore, "completes_removal", property(lambda core: False))
 
 
+def forget_the_known_voters(patch: pytest.MonkeyPatch) -> None:
+    """A node without a vote starts with the voters of its config alone."""
+    patch.setattr(KnownVoters, "read", lambda known: {})
+
+
+def believe_old_sets(patch: pytest.MonkeyPatch) -> None:
+    """A node that reads an old set of voters leaves the voter that sent it."""
+    take = Observer._take_voters
+
+    def take_and_leave(observer: Observer, command: bytes) -> None:
+        take(observer, command)
+        observer._listed.clear()
+        channel = observer._channel
+        if channel is not None and channel.peer_id not in observer.voters:
+            channel.close("it is no voter any more")
+
+    patch.setattr(Observer, "_take_voters", take_and_leave)
+
+
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
@@ -175,6 +196,19 @@ PLANTS = [
         plant=keep_a_truncated_set,
         note="counts by a set of no leader",
         test="tests/quorum/test_voters_record.py::test_the_newest_set_is_in_force_once_appended",
+    ),
+    row(
+        "known-voters-forgotten",
+        "KIP-853 bootstrap",
+        plant=forget_the_known_voters,
+        note="a stale config finds no voter",
+    ),
+    row(
+        "old-set-believed",
+        "KIP-853 observer",
+        plant=believe_old_sets,
+        note="it dials voters that are gone",
+        test="tests/quorum/test_voter_changes.py::test_old_sets_in_the_log_lead_no_observer_astray",
     ),
     row(
         "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"

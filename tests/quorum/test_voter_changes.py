@@ -24,7 +24,6 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import NO_DIRECTORY
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
-from raftlog.quorum import observer_feed
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voters_record import Voter
@@ -266,11 +265,32 @@ def test_an_observer_follows_voters_that_it_was_not_configured_with() -> None:
     run(test)
 
 
-def test_an_observer_that_reads_former_sets_stays_with_a_present_voter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A log begins with sets of voters that are gone: while it reads these, it cannot look for others."""
-    monkeypatch.setattr(observer_feed, "MAX_BATCHES_PER_FRAME", 2)
+def test_an_observer_that_was_away_finds_the_present_voters() -> None:
+    """All voters of its config were replaced meanwhile: it knows one of the present voters from before."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        world.cluster.boot_observer()
+        assert await world.add(world.voter(3)) is None
+        await world.cluster.commit(b"three", 3, OBSERVER)
+        await asyncio.sleep(4)
+        world.cluster.crash_observer()
+        assert await world.add(world.voter(4)) is None
+        for node in (1, 2):
+            await world.cluster.settle(b"before %d" % node)
+            assert await world.remove(node) is None
+            await world.cluster.leader(among=[3, 4])
+        world.cluster.crash(1, 2)
+        world.cluster.boot_observer()
+        await world.cluster.commit(b"back", 3, 4, OBSERVER)
+        assert world.cluster.observers[OBSERVER].voters.keys() == {3, 4}
+
+    run(test, voters=(1, 2))
+
+
+def test_old_sets_in_the_log_lead_no_observer_astray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads them from a voter that they do not name, entry by entry, and their own voters are gone."""
+    monkeypatch.setattr("raftlog.quorum.observer_feed.MAX_BATCHES_PER_FRAME", 1)
 
     async def test(world: Changing) -> None:
         await world.begin()
@@ -280,9 +300,10 @@ def test_an_observer_that_reads_former_sets_stays_with_a_present_voter(
             assert await world.remove(node) is None
             await world.cluster.leader(among=[4] if node == 3 else None)
         world.cluster.crash(1, 2, 3)
-        world.cluster.voters = {4: world.addresses[4]}
+        world.cluster.configs[OBSERVER] = {4: world.addresses[4]}
         world.cluster.boot_observer()
-        await world.cluster.commit(b"seen", 4, OBSERVER)
+        await world.cluster.commit(b"alone", 4, OBSERVER)
+        assert world.cluster.observers[OBSERVER].voters.keys() == {4}
 
     run(test)
 

@@ -24,6 +24,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 PORT = 9093
 SECRET = b"a secret of the simulation"
 DIRECTORY = "/data/quorum"
+OBSERVER_FOLDER = "/data"
 OBSERVER = 9
 """The node id of the observer, if the cluster has an observer."""
 
@@ -160,16 +161,24 @@ class QuorumCluster:
 
     async def _run_observer(self) -> None:
         machine = self.machines[OBSERVER] = WatchedNode(self.oracle, OBSERVER)
+        env = SimEnv(self.loop.host(f"n{OBSERVER}"))
         observer = self.observers[OBSERVER] = Observer(
-            SimEnv(self.loop.host(f"n{OBSERVER}")),
+            env,
             node_id=OBSERVER,
-            voters=self.voters,
+            voters=self.configs.get(OBSERVER, self.voters),
             secret=SECRET,
             cluster_id=lambda: None,
             machine=machine,
         )
         observer.on_failure = self.oracle.failures.append
+        env.disk.mkdir(OBSERVER_FOLDER)
+        observer.keep_voters_in(OBSERVER_FOLDER)
         await observer.start()
+
+    def crash_observer(self) -> None:
+        """End the observer by a power loss."""
+        self.loop.host(f"n{OBSERVER}").crash(power_loss=True)
+        del self.observers[OBSERVER], self.machines[OBSERVER]
 
     def crash(self, *nodes: int, power_loss: bool = True) -> None:
         """End voters at once; `power_loss`: with what was not synced."""

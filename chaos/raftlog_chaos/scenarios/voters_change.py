@@ -2,7 +2,7 @@
 
 Faults follow each change as soon as a node has the new set in its log. Nodes crash with and without the loss of power,
 or lose touch. So sets are truncated, found again at a start, and carried by snapshots. Afterwards all nodes hold the
-same, and the observer has followed all the while.
+same, and the observer has followed all the while. Started again, it finds the present voters, whatever its config says.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from raftlog_chaos.simulator.loop import SimLoop
 NODES: Final = 5
 ASK_S: Final = 6.0
 """How long a request for a change may take, virtual seconds."""
+
+KEPT_AFTER_S: Final = 4.0
+"""The longest time until an observer keeps the present voters, virtual seconds."""
 
 CHANGED_WITHIN_S: Final = 60.0
 """The longest time until a change succeeds once all nodes run, virtual seconds."""
@@ -447,6 +450,7 @@ class VotersChange:
         await cluster.settle(b"end")
         await cluster.until(lambda: cluster.machines[OBSERVER].data == cluster.oracle.committed)
         record = await self._record()
+        await self._restart_observer(record)
         return Report(
             len(record.ids),
             len(cluster.oracle.committed),
@@ -454,6 +458,16 @@ class VotersChange:
             len(cluster.law.leaders),
             dict(self.counts),
         )
+
+    async def _restart_observer(self, record: VotersRecord) -> None:
+        """The former voters are gone, which may be all of the observer's config."""
+        cluster = self.cluster
+        await asyncio.sleep(KEPT_AFTER_S)
+        cluster.crash_observer()
+        for node in set(cluster.hosts) - set(record.ids):
+            self._kill(node)
+        cluster.boot_observer()
+        await cluster.until(lambda: cluster.applied(b"end", OBSERVER))
 
 
 async def voters_change(loop: SimLoop, seconds: float = 20.0) -> Report:
