@@ -307,6 +307,7 @@ class ReplicaCluster:
         isr: tuple[int, ...] | None = None,
         lost: bool = False,
         adding: tuple[int, ...] = (),
+        eligible: tuple[int, ...] = (),
         tell: tuple[int, ...] = (),
     ) -> None:
         """A record of the controller: another leader (a new leader epoch), another ISR, or replicas being added."""
@@ -321,6 +322,7 @@ class ReplicaCluster:
             adding_replicas=adding,
             isr_lost=lost,
             unclean_epoch=old.leader_epoch + 1 if uncleanly else old.unclean_epoch,
+            eligible=eligible,
         )
         self.publish(*tell)
 
