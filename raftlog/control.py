@@ -7,7 +7,7 @@ It connects `quorum` and `controller` and provides `submit`; the rules are their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.config.network import find_listener
 from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
-from raftlog.base.env import Env, ThreadOffload, raise_failure, shared_time, timer_time
+from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
 from raftlog.base.errors import (
     InvalidRequest,
     KafkaError,
@@ -28,17 +28,17 @@ from raftlog.base.errors import (
     UnsupportedVersion,
     from_code,
 )
-from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.broker.links.probe import ProbeResult, probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.requests import check_request, first_attempt_reply, make_idempotent
 from raftlog.controller.topics import random_uuid
+from raftlog.loop_watch import LoopWatch
 from raftlog.metadata.bootstrap import read_bootstrap
+from raftlog.metadata.broker_requests import BrokerHeartbeat
 from raftlog.metadata.controller_api import (
     AddVoter,
-    BrokerHeartbeat,
     ErrorReply,
     RemoveVoter,
     Reply,
@@ -56,7 +56,12 @@ from raftlog.metadata.features import (
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
-from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import (
+    DescribeQuorum,
+    ObserverPositions,
+    QuorumDescription,
+    QuorumReplica,
+)
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels
@@ -77,12 +82,6 @@ SUBMIT_S: Final = 10.0
 
 PROBE_S: Final = 0.3
 """How long a broker that is missed may take to answer, seconds."""
-
-LOOK_S: Final = 0.1
-"""How often a node that was late of late looks how late its loop is, seconds."""
-
-CALM_LOOK_S: Final = 0.5
-"""How often a node looks that was not, since each look wakes it up."""
 
 LEADERLESS_S: Final = 5.0
 """Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
@@ -119,7 +118,7 @@ class ControlPlane:
         self._metadata = metadata
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._observers = _Observers(env)
+        self._observers = ObserverPositions(env)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -157,11 +156,11 @@ class ControlPlane:
                 cluster_id=cluster_id,
                 machine=_Machine(metadata, self._leadership_changed),
             )
-        self.loop_watch = _LoopWatch(env.lateness, config.node_id)
+        self.loop_watch = LoopWatch(env.lateness, config.node_id)
         follows = self.quorum or self.observer
         assert follows is not None
         self.voters: Callable[[], Mapping[int, tuple[str, int]]] = lambda: follows.voters
-        self._leaderless = _Leaderless(self.voters, self.quorum)
+        self._no_leader = _NoLeaderWarning(self.voters, self.quorum)
         self._follows = follows
         self._tls: PeerTls | None = None
         follows.identity = replace(follows.identity, levels=_levels(metadata))
@@ -231,7 +230,7 @@ class ControlPlane:
         elif self.observer is not None:
             await self.observer.start()
         if not self._led.is_set():
-            self._leaderless.changed(None)
+            self._no_leader.changed(None)
 
     @property
     def leaderless(self) -> bool:
@@ -272,7 +271,7 @@ class ControlPlane:
         self._client.close()
         self._heartbeats.close()
         await self._follows.stop()
-        self._leaderless.close()
+        self._no_leader.close()
         self.loop_watch.close()
         if self._threads is not None:
             await self._threads.drain()  # the folder is locked until the journal's last write has ended
@@ -365,7 +364,7 @@ class ControlPlane:
         self.quorum.append(encode_batch(msgspec.structs.replace(batch, at_ms=self._env.ages.believed_ms())))
 
     def _leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
-        self._leaderless.changed(leader_id)
+        self._no_leader.changed(leader_id)
         if leader_id is None:
             self._led.clear()
         else:
@@ -488,49 +487,8 @@ async def _open_tls(tls: PeerTls, env: Env) -> None:
         raise ConnectionError(f"cannot secure connections to controllers: {error}") from error
 
 
-class _LoopWatch:
-    """Looks how late this node's loop is, and says once that it is slow, and that it is no longer."""
-
-    def __init__(self, lateness: Lateness, node_id: int) -> None:
-        self.on_look: Callable[[float], None] = lambda late_s: None
-        """Called with each look, with how long the loop stood still before."""
-        self._lateness = lateness
-        self._node_id = node_id
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_at = 0.0
-        self._said = False
-
-    def start(self) -> None:
-        """Look from now on."""
-        self._due_at = shared_time(self._loop.time(), LOOK_S if self._lateness.was_late else CALM_LOOK_S)
-        self._timer = self._loop.call_at(self._due_at, self._look)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _look(self) -> None:
-        now, lateness = self._loop.time(), self._lateness
-        lateness.note(now - self._due_at, now)
-        self.on_look(now - self._due_at)
-        if lateness.is_slow != self._said:
-            self._said = lateness.is_slow
-            if self._said:
-                log.warning(
-                    "node_slow",
-                    node_id=self._node_id,
-                    late_s=round(lateness.late_s, 3),
-                    patience_s=round(lateness.patience_s, 3),
-                    advice="its event loop runs late: give the process more of a core, or less to do",
-                )
-            else:
-                log.info("node_slow_ended", node_id=self._node_id)
-        self.start()
-
-
-class _Leaderless:
-    """Says once that no leader was found for a while, and which voters that is about; a new leader begins it anew."""
+class _NoLeaderWarning:
+    """Logs once that the node has known no leader for LEADERLESS_S, with the voters it looks for."""
 
     def __init__(self, voters: Callable[[], Mapping[int, tuple[str, int]]], quorum: Quorum | None) -> None:
         self._voters = voters
@@ -542,14 +500,14 @@ class _Leaderless:
         if leader_id is not None:
             self.close()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LEADERLESS_S, self._say)
+            self._timer = asyncio.get_running_loop().call_later(LEADERLESS_S, self._log)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _say(self) -> None:
+    def _log(self) -> None:
         addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters().items())}
         more: dict[str, Any] = {}
         if (quorum := self._quorum) is not None:
@@ -563,29 +521,6 @@ class _Leaderless:
             needed=len(addresses) // 2 + 1,
             **more,
         )
-
-
-class _Observers:
-    """How far brokers without a vote are in the log: they follow any voter, the leader has only their heartbeats."""
-
-    def __init__(self, env: Env) -> None:
-        self._env = env
-        self._heard: dict[int, QuorumReplica] = {}
-
-    def heard(self, heartbeat: BrokerHeartbeat, metadata_offset: int, commit_index: int) -> None:
-        """Note a broker that has published all that is committed here; what lies behind has no index of its own."""
-        now_ms = self._env.wall_clock_ms()
-        broker_id = heartbeat.broker_id
-        known = self._heard.get(broker_id, QuorumReplica(broker_id, -1))
-        if heartbeat.metadata_offset >= metadata_offset:
-            known = QuorumReplica(broker_id, commit_index, now_ms, now_ms)
-        self._heard[broker_id] = msgspec.structs.replace(known, last_fetch_ms=now_ms)
-
-    def among(self, broker_ids: Iterable[int], fed: Iterable[QuorumReplica]) -> tuple[QuorumReplica, ...]:
-        """Return these brokers' positions: exact positions for brokers that the leader feeds itself."""
-        positions = {each: self._heard.get(each, QuorumReplica(each, -1)) for each in broker_ids}
-        positions |= {each.replica_id: each for each in fed}
-        return tuple(positions[each] for each in sorted(positions))
 
 
 class _Machine:

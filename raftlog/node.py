@@ -52,7 +52,7 @@ from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
 from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
-from raftlog.metadata.controller_api import RegisterBroker
+from raftlog.metadata.broker_requests import RegisterBroker
 from raftlog.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, finalized_level
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
@@ -423,7 +423,7 @@ class BrokerRole:
         self.lifecycle.lateness = env.lateness
         self.lifecycle.ages = env.ages
         self.lifecycle.on_session_renewed = session.renew
-        control.loop_watch.on_look = session.check
+        control.loop_watch.on_measured = session.check
         self.lifecycle.start_serving = self._start_serving
         self.lifecycle.on_went_back = self._note_older_directories
         self.lifecycle.lacks_room = lambda: self.replicas.logs.lacks_room

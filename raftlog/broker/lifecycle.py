@@ -27,13 +27,13 @@ from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.record_ages import Ages, ClockState
 from raftlog.base.types import NO_BROKER, NO_EPOCH
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
     RegisterBroker,
-    Submit,
 )
+from raftlog.metadata.controller_api import Submit
 from raftlog.metadata.image import MetadataImage
 
 log = get_logger(__name__)

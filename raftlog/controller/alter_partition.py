@@ -18,12 +18,7 @@ from raftlog.controller.brokers import check_broker_epoch
 from raftlog.controller.decisions import MAX_NAMED, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.eligible_leaders import MinInsync, with_eligible_leaders
 from raftlog.controller.reassignment_completion import complete_reassignment
-from raftlog.metadata.controller_api import (
-    AlterPartition,
-    AlterPartitionReply,
-    IsrChange,
-    IsrChangeResult,
-)
+from raftlog.metadata.broker_requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChangeResult
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog.metadata.record_replay import changed

@@ -26,7 +26,7 @@ from raftlog.base.env import shared_time
 from raftlog.base.lateness import PATIENCE, Lateness
 from raftlog.base.record_ages import MOST_APART_MS, ClockState, OtherClocks
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
-from raftlog.metadata.controller_api import BrokerHeartbeatReply
+from raftlog.metadata.broker_requests import BrokerHeartbeatReply
 from raftlog.metadata.image import EMPTY_IMAGE
 
 CONNECT_WITHIN_S: Final = 0.2

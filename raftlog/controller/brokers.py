@@ -30,17 +30,16 @@ from raftlog.controller.leader_and_isr import (
 )
 from raftlog.controller.metadata_limits import check_registration_size
 from raftlog.controller.partition_index import PartitionIndex
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     AllocateProducerIds,
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
-    Done,
     PreviousOpening,
     ProducerIdBlock,
     RegisterBroker,
-    UnregisterBroker,
 )
+from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.metadata.features import unsupported_reason
 from raftlog.metadata.image import BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (

@@ -35,15 +35,9 @@ from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
+from raftlog.metadata.broker_requests import BrokerHeartbeat
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.controller_api import (
-    BrokerHeartbeat,
-    ChargeMutations,
-    ErrorReply,
-    MutationsCharged,
-    Reply,
-    Request,
-)
+from raftlog.metadata.controller_api import ChargeMutations, ErrorReply, MutationsCharged, Reply, Request
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (

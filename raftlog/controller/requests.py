@@ -15,13 +15,16 @@ from raftlog.base.errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPa
 from raftlog.base.machine import Decision
 from raftlog.controller import alter_partition, brokers, configs, topics
 from raftlog.controller.request_row import Circumstances, ControllerRequest, NewId
+from raftlog.metadata.broker_requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeat,
+    RegisterBroker,
+)
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     AddVoter,
-    AllocateProducerIds,
     AlterConfigs,
-    AlterPartition,
-    BrokerHeartbeat,
     ByClient,
     ChargeMutations,
     CreatePartitions,
@@ -29,7 +32,6 @@ from raftlog.metadata.controller_api import (
     DeleteTopics,
     Done,
     ErrorReply,
-    RegisterBroker,
     RemoveVoter,
     Reply,
     Request,

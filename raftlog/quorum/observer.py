@@ -17,7 +17,6 @@ from raftlog.base.errors import InconsistentClusterId
 from raftlog.base.log import get_logger
 from raftlog.base.log_output import describe
 from raftlog.quorum.channel import Channel, ForeignCluster, HandshakeRefused, Identity, dial
-from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.known_voters import KnownVoters
 from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.observer_feed import (
@@ -28,7 +27,7 @@ from raftlog.quorum.observer_feed import (
     SubscribeFrom,
     decode_to_observer,
 )
-from raftlog.quorum.snapshot import Snapshot, decode_snapshot
+from raftlog.quorum.snapshot import IncomingSnapshot, Snapshot, decode_snapshot
 from raftlog.quorum.voters_record import decode_voters
 from raftlog.quorum.wal import VOTERS_PREFIX, DamagedJournal
 

@@ -34,7 +34,7 @@ from raftlog.base.errors import (
     OutOfOrderSequenceNumber,
 )
 from raftlog.base.types import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, EpochEnd
-from raftlog.metadata.controller_api import IsrChange, IsrMember
+from raftlog.metadata.broker_requests import IsrChange, IsrMember
 from raftlog.metadata.image import PartitionState
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
 from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced

@@ -31,7 +31,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd, TopicPartition
-from raftlog.metadata.controller_api import IsrChange, IsrChangeResult
+from raftlog.metadata.broker_requests import IsrChange, IsrChangeResult
 from raftlog.metadata.image import PartitionState
 from raftlog.records.header import read_header
 from raftlog.records.validation import NeedsStepwiseValidation

@@ -10,18 +10,14 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import NotController
 from raftlog.base.record_ages import Ages
 from raftlog.controller.controller import Controller
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     AlterPartition,
     BrokerHeartbeat,
-    CreateTopics,
     IsrChange,
     IsrMember,
-    NewTopic,
     RegisterBroker,
-    decode_reply,
-    decode_request,
-    encode,
 )
+from raftlog.metadata.controller_api import CreateTopics, NewTopic, decode_reply, decode_request, encode
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.metadata_records import Batch, decode_batch, encode_batch

@@ -19,7 +19,8 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.controller_api import AlterPartition, ErrorReply, IsrChange, IsrMember
+from raftlog.metadata.broker_requests import AlterPartition, IsrChange, IsrMember
+from raftlog.metadata.controller_api import ErrorReply
 from tests.controller.controller_cluster import ControllerCluster
 
 

@@ -15,15 +15,13 @@ from raftlog.base.errors import (
     InvalidRegistration,
     StaleBrokerEpoch,
 )
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
-    Done,
-    ErrorReply,
     RegisterBroker,
-    UnregisterBroker,
 )
+from raftlog.metadata.controller_api import Done, ErrorReply, UnregisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from tests.controller.controller_cluster import ENDPOINTS, ControllerCluster
 

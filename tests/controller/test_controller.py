@@ -12,13 +12,8 @@ from structlog.testing import capture_logs
 from raftlog.base.errors import InvalidRequest, NotController, StaleBrokerEpoch
 from raftlog.controller import leader_and_isr
 from raftlog.controller.controller import MIN_TICK_S, TICK_S
-from raftlog.metadata.controller_api import (
-    AllocateProducerIds,
-    CreateTopics,
-    ErrorReply,
-    NewTopic,
-    ProducerIdBlock,
-)
+from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.controller_api import CreateTopics, ErrorReply, NewTopic
 from raftlog.metadata.metadata_records import (
     Batch,
     BrokerChanged,

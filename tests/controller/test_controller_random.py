@@ -20,18 +20,22 @@ from raftlog.controller.eligible_leaders import decide_release
 from raftlog.controller.leader_and_isr import update_leader_and_isr
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
+from raftlog.metadata.broker_requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeatReply,
+    IsrChange,
+    IsrMember,
+)
 from raftlog.metadata.controller_api import (
     PREFERRED,
     SAFE_DOWNGRADE,
     UNCLEAN,
     UPGRADE,
-    AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
-    AlterPartition,
     AlterReassignments,
     AlterScramCredentials,
-    BrokerHeartbeatReply,
     ConfigAlteration,
     ConfigOp,
     CreateAcls,
@@ -45,8 +49,6 @@ from raftlog.metadata.controller_api import (
     ElectLeaders,
     ExpireToken,
     FeatureUpdate,
-    IsrChange,
-    IsrMember,
     LeadershipTransfer,
     NewPartitions,
     NewTopic,

@@ -8,7 +8,8 @@ import pytest
 
 from raftlog.base.errors import InvalidRegistration
 from raftlog.base.types import NO_BROKER, NO_EPOCH
-from raftlog.metadata.controller_api import BrokerRegistration, ErrorReply, PreviousOpening, RegisterBroker
+from raftlog.metadata.broker_requests import BrokerRegistration, PreviousOpening, RegisterBroker
+from raftlog.metadata.controller_api import ErrorReply
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import new_incarnation
 from tests.controller.controller_cluster import ENDPOINTS, ControllerCluster

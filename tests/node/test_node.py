@@ -15,9 +15,9 @@ from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.errors import KafkaError
 from raftlog.control import LEADERLESS_S
 from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap
+from raftlog.metadata.broker_requests import AllocateProducerIds
 from raftlog.metadata.controller_api import (
     PREFERRED,
-    AllocateProducerIds,
     AlterConfigs,
     AlterScramCredentials,
     ConfigAlteration,

@@ -12,7 +12,7 @@ from raftlog.controller import alter_partition, brokers, leader_and_isr
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata import record_replay
-from raftlog.metadata.controller_api import IsrChange
+from raftlog.metadata.broker_requests import IsrChange
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog.replication.leader_role import LeaderRole

@@ -11,7 +11,7 @@ from raftlog.base.types import NO_EPOCH
 from raftlog.broker.replicas.log_directories import LogDirectories
 from raftlog.controller import brokers
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS
-from raftlog.metadata.controller_api import PreviousOpening, RegisterBroker
+from raftlog.metadata.broker_requests import PreviousOpening, RegisterBroker
 from raftlog.metadata.image import BrokerState, new_incarnation
 from raftlog.replication.follower_progress import FollowerProgress
 from raftlog.replication.follower_role import FollowerRole

@@ -12,9 +12,9 @@ import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.quorum import core, raft_links, wal
-from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.handshake_messages import Introduced
 from raftlog.quorum.messages import MessageSizes
+from raftlog.quorum.proposals import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, QuorumCluster
 from raftlog_chaos.simulator import SimLoop, hosts, simulate
@@ -489,7 +489,7 @@ def test_what_may_be_proposed_is_bounded() -> None:
         assert filled == [MAX_UNCOMMITTED_BATCHES]
         cluster.loop.heal()
         await cluster.settle(b"drained")
-        assert cluster.nodes[cluster.leading() or 0].driver._waiting_bytes == 0
+        assert cluster.nodes[cluster.leading() or 0].driver._proposals.size_bytes == 0
 
     run_scenario(script)
 

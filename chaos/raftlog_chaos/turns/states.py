@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.errors import KafkaError
+from raftlog.metadata.broker_requests import BrokerHeartbeat, RegisterBroker
 from raftlog.metadata.controller_api import (
     AlterClientQuotas,
     AlterConfigs,
     AlterScramCredentials,
-    BrokerHeartbeat,
     ConfigAlteration,
     ConfigOp,
     CreateAcls,
@@ -24,7 +24,6 @@ from raftlog.metadata.controller_api import (
     ErrorReply,
     NewTopic,
     QuotaAlteration,
-    RegisterBroker,
     Request,
     ScramAlteration,
 )

@@ -14,7 +14,7 @@ from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
-from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_records import TransactionReplay
 from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 
 if TYPE_CHECKING:

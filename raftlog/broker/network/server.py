@@ -45,7 +45,7 @@ from raftlog.broker.network.fetch_sessions import FetchSessions
 from raftlog.broker.network.idle_connections import IdleConnectionWatch
 from raftlog.broker.network.request_memory import RequestMemory
 from raftlog.broker.producer_ids import ProducerIds
-from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import Endpoint, MetadataImage
 from raftlog.security.acls import ANONYMOUS

@@ -23,7 +23,7 @@ from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.types import NO_EPOCH, TopicPartition
 from raftlog.broker.replicas.flusher import ADVICE, Flusher
-from raftlog.metadata.controller_api import PreviousOpening
+from raftlog.metadata.broker_requests import PreviousOpening
 from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log

@@ -29,7 +29,9 @@ from raftlog.coordinator.transactions.transaction import (
     ProducerIdAndEpoch,
     Transaction,
     TransactionChanged,
+    TransactionEvent,
     TransactionState,
+    next_state,
 )
 from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
@@ -38,7 +40,6 @@ from raftlog.coordinator.transactions.transaction_requests import (
     SendMarkers,
     VerifyPartitions,
 )
-from raftlog.coordinator.transactions.transaction_states import TransactionEvent, next_state
 
 AllocateProducerId = Callable[[], int]
 """Return a unique producer id. Raise CoordinatorLoadInProgress when none is available."""

@@ -9,7 +9,7 @@ from typing import Any
 from raftlog.base.errors import BrokerNotAvailable, KafkaError
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.producer_ids import ProducerIds
-from raftlog.metadata.controller_api import ProducerIdBlock
+from raftlog.metadata.broker_requests import ProducerIdBlock
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog_chaos.simulator import Host, SimLoop, simulate
