@@ -291,7 +291,7 @@ async def test_only_the_metadata_partition_is_a_quorum() -> None:
     response = await cluster.call(QUORUM, 2, topics=(metadata_partition(2, "a"),))
     assert response.topics[0].partitions[0].error_code == 3
     cluster.answers[DescribeQuorum] = RequestTimedOut("no majority")
-    response = await cluster.call(QUORUM, 2, topics=(metadata_partition(2),))
+    response = await cluster.refused(QUORUM, 2, topics=(metadata_partition(2),))
     assert (response.error_code, response.error_message) == (7, "no majority")
 
 
@@ -345,5 +345,5 @@ async def test_a_broker_can_be_forgotten() -> None:
     assert (await cluster.call(UNREGISTER, 0, broker_id=3)).error_code == 0
     assert cluster.asked == [UnregisterBroker(3)]
     cluster.answers[UnregisterBroker] = BrokerIdNotRegistered("no broker 9")
-    response = await cluster.call(UNREGISTER, 0, broker_id=9)
+    response = await cluster.refused(UNREGISTER, 0, broker_id=9)
     assert (response.error_code, response.error_message) == (102, "no broker 9")

@@ -24,7 +24,7 @@ def setup() -> HandlerSetup:
     return found
 
 
-async def add(cluster: HandlerSetup, version: int, **changed: Any) -> Any:
+def addition(version: int, **changed: Any) -> dict[str, Any]:
     make = request_builders(ADD, version)
     fields = {
         "cluster_id": "the-cluster",
@@ -35,7 +35,11 @@ async def add(cluster: HandlerSetup, version: int, **changed: Any) -> Any:
     }
     if version >= 1:
         fields["ack_when_committed"] = True
-    return await cluster.call(ADD, version, **{**fields, **changed})
+    return {**fields, **changed}
+
+
+async def add(cluster: HandlerSetup, version: int, **changed: Any) -> Any:
+    return await cluster.call(ADD, version, **addition(version, **changed))
 
 
 @pytest.mark.parametrize("version", versions(ADD))
@@ -71,7 +75,7 @@ async def test_a_request_waits_no_longer_than_its_sender(timeout: int, timeout_m
 async def test_an_invalid_voter_is_refused(changed: dict[str, Any], code: int) -> None:
     """Before the controller is asked."""
     cluster = setup()
-    response = await add(cluster, 0, **changed)
+    response = await cluster.refused(ADD, 0, **addition(0, **changed))
     assert response.error_code == code and response.error_message
     assert not cluster.asked
 
@@ -80,7 +84,7 @@ async def test_the_leaders_refusal_is_passed_on() -> None:
     """With its sentence."""
     cluster = setup()
     cluster.answers[AddVoter] = DuplicateVoter("node 4 is a voter already")
-    response = await add(cluster, 1)
+    response = await cluster.refused(ADD, 1, **addition(1))
     assert (response.error_code, response.error_message) == (126, "node 4 is a voter already")
 
 
@@ -91,9 +95,9 @@ async def test_a_voter_is_removed() -> None:
     assert response.error_code == 0
     (asked,) = cluster.asked
     assert (asked.voter_id, asked.directory_id) == (4, DIRECTORY)
-    response = await cluster.call(REMOVE, 0, cluster_id=None, voter_id=4, voter_directory_id=None)
+    response = await cluster.refused(REMOVE, 0, cluster_id=None, voter_id=4, voter_directory_id=None)
     assert response.error_code == 42
-    response = await cluster.call(REMOVE, 0, cluster_id="x", voter_id=4, voter_directory_id=DIRECTORY)
+    response = await cluster.refused(REMOVE, 0, cluster_id="x", voter_id=4, voter_directory_id=DIRECTORY)
     assert response.error_code == 104
 
 
