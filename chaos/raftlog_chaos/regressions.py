@@ -63,6 +63,7 @@ REGRESSIONS: Final = (
     Regression("retry", 3.0, 17, "dedup-window-of-one"),
     Regression("rights", 5.0, 3, "rights-not-in-snapshot"),
     Regression("rolled-back", 4.0, 30, "incarnation-written-late"),
+    Regression("rolled-back-unregistered", 3.0, 1, "unregistered-incarnations-forgotten"),
     Regression("rolling-upgrade", 3.0, 5, "stopped-brokers-ignored"),
     Regression("rotten-files", 3.0, 6, "high-watermarks-unchecked"),
     Regression("transactions", 3.0, 19, "open-lost-on-restart"),

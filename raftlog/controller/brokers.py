@@ -75,13 +75,10 @@ def decide_register(
         return Decision(reply=BrokerRegistration(existing.broker_epoch))
     if existing is not None and existing.incarnation_id != request.incarnation_id and in_session:
         raise DuplicateBrokerRegistration(f"broker {request.broker_id} is already running as another process")
-    known = (
-        image.unregistered_directories.get(request.broker_id, ())
-        if existing is None
-        else existing.directory_ids
-    )
-    went_back = () if existing is None else _older_directories(existing, request)
-    disk_lost = not set(known) <= set(request.directory_ids) or bool(went_back)
+    last = existing or image.unregistered.get(request.broker_id)
+    went_back = () if last is None else _older_directories(last, request)
+    disk_lost = last is not None and not set(last.directory_ids) <= set(request.directory_ids)
+    disk_lost = disk_lost or bool(went_back)
     updates = update_all_partitions(
         image,
         availability.with_fenced({request.broker_id}),
@@ -108,12 +105,12 @@ def decide_register(
     )
 
 
-def _older_directories(existing: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
+def _older_directories(last: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
     """Return the log directories that, by their own files, are older than the last registration."""
     return tuple(
         directory_id
         for directory_id, opening in zip(request.directory_ids, request.previous, strict=False)
-        if directory_id in existing.directory_ids and _went_back(existing, opening)
+        if directory_id in last.directory_ids and _went_back(last, opening)
     )
 
 
@@ -323,9 +320,9 @@ def decide_unregister(
 ) -> Decision:
     """Unregister a broker, running or not: it loses all leaderships and leaves every ISR with a live member.
 
-    It is no eligible leader any more: the metadata forgets its incarnation, so an older copy of its disk may return. A
-    running broker does not take part until its process restarts, as in Apache Kafka. If a broker was the last in sync,
-    its log directories stay known. It may lead again if it returns with exactly these.
+    It is no eligible leader any more, and a running broker does not take part until its process restarts, as in Apache
+    Kafka. If a broker was the last in sync, its registration stays known. It may lead again if it returns with its log
+    directories, and with no older copy of them.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.security.acls import Acl
 from raftlog.security.quotas import Entity
@@ -81,6 +81,11 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     def endpoint(self, listener: str | None) -> Endpoint | None:
         """Return the endpoint of a listener name, or None. None selects the first: a controller may know no name."""
         return next((each for each in self.endpoints if listener in (each.listener, None)), None)
+
+
+def only_directories(broker_id: int, directory_ids: tuple[UUID, ...]) -> BrokerState:
+    """Return a broker's last registration as far as a release before 0.4.0 keeps it."""
+    return BrokerState(broker_id, NO_EPOCH, UUID(int=0), (), directory_ids=directory_ids)
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True):
@@ -202,8 +207,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """The levels of changed features (see `raftlog.metadata.features`)."""
     features_epoch: int = 0
     """After the last record that changed a feature."""
-    unregistered_directories: Mapping[int, tuple[UUID, ...]] = {}
-    """Log directories of brokers that were unregistered while they were the last in sync somewhere."""
+    unregistered: Mapping[int, BrokerState] = {}
+    """The last registrations of brokers that were unregistered while they were the last in sync somewhere."""
 
     acls: Mapping[Acl, bool] = {}
     """A set; the values have no meaning."""

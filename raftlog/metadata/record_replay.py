@@ -19,7 +19,15 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from raftlog.base.types import NO_BROKER
-from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState, Usage
+from raftlog.metadata.features import KEEPS_UNREGISTERED, RAFTLOG_METADATA_VERSION
+from raftlog.metadata.image import (
+    BrokerState,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+    Usage,
+    only_directories,
+)
 from raftlog.metadata.metadata_records import (
     UNCHANGED_LEADER,
     AclCreated,
@@ -152,7 +160,7 @@ class _Builder:
         self.topics = _Part(persistent(image.topics))
         self.topic_names = _Part(persistent(image.topic_names))
         self.configs = _Part(persistent(image.configs))
-        self.departed = _Part(image.unregistered_directories)
+        self.departed = _Part(image.unregistered)
         self.features = _Part(image.features)
         self.features_epoch = image.features_epoch
         self.partitions: dict[UUID, list[PartitionState]] = {}
@@ -188,7 +196,7 @@ class _Builder:
             usage=self.usage(),
             features=self.features.build(),
             features_epoch=self.features_epoch,
-            unregistered_directories=self.departed.build(),
+            unregistered=self.departed.build(),
             acls=self.acls.build(),
             scram=self.scram.build(),
             tokens=self.tokens.build(),
@@ -290,7 +298,13 @@ class _Builder:
             self.topics_changed()  # the racks of its replicas
         self._end_decommission(record.broker_id)
         if record.directory_ids:
-            self.departed[record.broker_id] = record.directory_ids
+            level = self.features.get(RAFTLOG_METADATA_VERSION) or 0
+            kept = (
+                level >= KEEPS_UNREGISTERED
+            )  # an older release would not, and no two nodes' images shall differ
+            self.departed[broker.broker_id] = (
+                broker if kept else only_directories(broker.broker_id, record.directory_ids)
+            )
 
     def topic_created(self, record: TopicCreated) -> None:
         assert record.name not in self.topics, "a topic is created once"

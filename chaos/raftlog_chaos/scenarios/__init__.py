@@ -65,6 +65,7 @@ from raftlog_chaos.scenarios.retry import retry
 from raftlog_chaos.scenarios.rights import rights
 from raftlog_chaos.scenarios.rolled_back import rolled_back
 from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
+from raftlog_chaos.scenarios.rolled_back_unregistered import rolled_back_unregistered
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
@@ -138,6 +139,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "rights": rights,
     "rolled-back": rolled_back,
     "rolled-back-unnoticed": rolled_back_unnoticed,
+    "rolled-back-unregistered": rolled_back_unregistered,
     "rotten-files": rotten_files,
     "slow-nodes": slow_nodes,
     "stored-configs": stored_configs,
