@@ -178,12 +178,15 @@ def decide_heartbeat(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
+    reads_on: bool = False,
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
     A broker with a failed log directory is fenced, since only the broker knows which partitions lay there. A broker
-    that reports its log as damaged leaves the ISR, before it is unfenced.
+    that reports its log as damaged leaves the ISR, before it is unfenced. `reads_on`: metadata may name eligible
+    leaders, so a damaged replica may lead for reading until another comes back.
     """
+    lost_replicas = LostReplicas(request.broker_id, frozenset(request.damaged), reads_on)
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
     want_fence = request.want_fence or bool(request.failed_directory_ids)
@@ -192,9 +195,13 @@ def decide_heartbeat(
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, True))
         if want_fence or not caught_up:
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, False))
-        damaged = frozenset(request.damaged)
         return _unfence(
-            image, broker, availability=availability, unclean=unclean, index=index, damaged=damaged
+            image,
+            broker,
+            availability=availability,
+            unclean=unclean,
+            index=index,
+            lost_replicas=lost_replicas,
         )
     if want_fence:
         decision = decide_fence_brokers(
@@ -210,7 +217,6 @@ def decide_heartbeat(
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
-    lost_replicas = LostReplicas(broker.broker_id, frozenset(request.damaged))
     updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
     return Decision(updates.records, reply, updates.events)  # the next heartbeat reports the rest
 
@@ -222,7 +228,7 @@ def _unfence(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
-    damaged: frozenset[tuple[UUID, int]],
+    lost_replicas: LostReplicas,
 ) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
@@ -231,7 +237,7 @@ def _unfence(
         availability.with_alive(broker_id),
         unclean,
         index=index,
-        lost_replicas=LostReplicas(broker_id, damaged),
+        lost_replicas=lost_replicas,
     )
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}

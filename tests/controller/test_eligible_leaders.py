@@ -128,6 +128,98 @@ def test_eligible_leaders_take_the_place_of_a_last_member_without_its_disk(
     assert seen(cluster) == (2, (2,), ())
 
 
+def damaged_last(cluster: ControllerCluster) -> None:
+    """Have broker 1, the last in sync, report damage; broker 2 is eligible, and fenced."""
+    cluster.die(3)
+    cluster.die(2)
+    report_damage(cluster, 1)
+
+
+def report_damage(cluster: ControllerCluster, broker_id: int) -> None:
+    cluster.heartbeat(broker_id, damaged=((cluster.image.topics[TOPIC].topic_id, 0),))
+
+
+def test_damaged_last_member_leads_for_reading_until_an_eligible_leader_comes_back(
+    cluster: ControllerCluster,
+) -> None:
+    """The election is clean: the eligible leader has all that is committed. The damaged replica has not."""
+    damaged_last(cluster)
+    assert seen(cluster) == (1, (1,), (2,))
+    assert state(cluster).isr_lost and state(cluster).trusted == (2,)
+    cluster.come_back(3)
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+    assert (state(cluster).isr_lost, state(cluster).unclean_epoch) == (False, -1)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_damaged_last_member_leads_for_reading_after_its_restart(
+    cluster: ControllerCluster, dies: bool
+) -> None:
+    """Whether its damage was known before, or is found by its start."""
+    if dies:
+        damaged_last(cluster)
+    else:
+        cluster.die(3)
+        cluster.die(2)
+    cluster.die(1)
+    cluster.register(1)
+    report_damage(cluster, 1)
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+
+
+def test_lower_min_insync_replicas_keep_the_eligible_leaders_of_a_lost_isr(
+    cluster: ControllerCluster,
+) -> None:
+    """The leader commits no record, so they still have all of them; without them only an unclean election is left."""
+    damaged_last(cluster)
+    set_min_insync(cluster, "1")
+    cluster.advance(1.0, heartbeats=(1,))
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+def test_no_eligible_leader_is_left_of_a_lost_isr_if_its_records_are_gone_too(
+    cluster: ControllerCluster, wiped: bool
+) -> None:
+    """It comes back with another disk, or damaged as well: an operator must decide."""
+    damaged_last(cluster)
+    cluster.register(2, wiped=wiped)
+    report_damage(cluster, 2)
+    assert seen(cluster) == (1, (1,), ())
+    assert state(cluster).isr_lost
+
+
+def test_eligible_leaders_take_the_place_of_a_reader_that_gets_another_disk(
+    cluster: ControllerCluster,
+) -> None:
+    """There is nothing to read any more, and the ISR is not lost."""
+    damaged_last(cluster)
+    cluster.die(1)
+    assert seen(cluster) == (-1, (1,), (2,))
+    cluster.come_back(1, wiped=True)
+    assert seen(cluster) == (-1, (2,), ())
+    assert not state(cluster).isr_lost
+
+
+def test_damaged_last_member_does_not_lead_where_no_replica_may_be_eligible() -> None:
+    """log.flush.policy=os, or an older level: only the ISR says which replica has all records."""
+    cluster = made(log_flush_policy="os")
+    cluster.die(3)
+    for each in (2, 1):
+        cluster.active.peer_lost(each, cluster.now)
+    cluster.advance(30.0, heartbeats=())
+    assert seen(cluster) == (-1, (1, 2), ())
+    cluster.register(1)
+    report_damage(cluster, 1)
+    assert seen(cluster) == (-1, (2,), ())
+
+
 def test_answer_to_the_leader_names_the_eligible_leaders(cluster: ControllerCluster) -> None:
     """So it commits no record between the answer and the metadata."""
     cluster.alter(TOPIC, (1, 2))
