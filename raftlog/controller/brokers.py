@@ -300,24 +300,29 @@ def _shut_down(
         )
         fields = {"broker_id": broker.broker_id, "partitions_moved": len(updates.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
-    may_stop = updates.complete and not _waits_for_doubtful(image, broker.broker_id, availability, index)
+    may_stop = updates.complete and not _waits_for_another(image, broker.broker_id, availability, index)
     return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
 
 
-def _waits_for_doubtful(
+def _waits_for_another(
     image: MetadataImage, broker_id: int, availability: BrokerAvailability, index: PartitionIndex
 ) -> bool:
-    """Return whether the broker leads a partition that a suspected broker could lead after a heartbeat."""
+    """Return whether the broker leads a partition that another broker may lead soon.
+
+    A suspected member may after a heartbeat, and an eligible leader in service once it is in sync. Kafka elects an
+    eligible leader at once, which loses the records of acks=1 that it has not fetched. A broker does not wait for ever:
+    when it stops, the eligible leader takes over all the same.
+    """
+    here = index.at(image)
     doubtful = availability.suspected - {broker_id}
-    if not doubtful:
-        return False
-    return any(
-        state.leader == broker_id
-        and not doubtful.isdisjoint(state.isr)
-        and availability.alive.isdisjoint(set(state.isr) - {broker_id})
-        for name, number in index.at(image).in_sync_on(broker_id)
-        for state in (image.topics[name].partitions[number],)
-    )
+    led = here.in_sync_on(broker_id)
+    for name, number in led if doubtful else led & here.with_eligible:
+        state = image.topics[name].partitions[number]
+        others = set(state.isr) - {broker_id}
+        may_come = not (doubtful.isdisjoint(others) and availability.alive.isdisjoint(state.eligible))
+        if may_come and state.leader == broker_id and availability.alive.isdisjoint(others):
+            return True
+    return False
 
 
 def decide_unregister(

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.errors import InvalidReplicaAssignment
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.eligible_leaders import ELIGIBLE_SINCE, min_insync_rule, with_eligible_leaders
 from raftlog.controller.leader_and_isr import update_leader_and_isr
@@ -126,6 +127,59 @@ def test_eligible_leaders_take_the_place_of_a_last_member_without_its_disk(
     assert not state(cluster).isr_lost
     cluster.come_back(2)
     assert seen(cluster) == (2, (2,), ())
+
+
+def test_controlled_shutdown_waits_for_an_eligible_leader_in_service(cluster: ControllerCluster) -> None:
+    """It is in sync soon, and takes over with all records, also of acks=1. Kafka elects it at once."""
+    cluster.die(3)
+    cluster.die(2)
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown, "no other broker can lead"
+    cluster.come_back(2)
+    assert not cluster.heartbeat(1, want_shutdown=True).should_shutdown
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.alter(TOPIC, (1, 2))
+    assert seen(cluster) == (2, (2,), (1,))
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown
+
+
+def test_eligible_leader_takes_over_from_a_broker_that_stops_before(cluster: ControllerCluster) -> None:
+    """The broker gave up waiting."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2)
+    cluster.heartbeat(1, want_shutdown=True)
+    cluster.die(1)
+    assert seen(cluster) == (2, (2,), (1,))
+
+
+def only_the_added_is_in_sync(cluster: ControllerCluster) -> None:
+    """Broker 4 comes for brokers 1 to 3, and is the last in sync; 1 and 2 are eligible."""
+    cluster.come_back(4)
+    cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, (4, 5)),)))
+    cluster.alter(TOPIC, (1, 2, 3, 4))
+    cluster.die(3)
+    cluster.die(1)
+    cluster.die(2)
+    assert seen(cluster) == (4, (4,), (2,))
+
+
+def cancelled(cluster: ControllerCluster) -> int:
+    reply = cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, None),)))
+    return int(reply.results[0].error_code)
+
+
+def test_cancelled_reassignment_goes_back_to_an_eligible_leader() -> None:
+    """It has all that is committed, so Kafka's refusal would keep the operator for no reason."""
+    cluster = made()
+    cluster.start(5)
+    only_the_added_is_in_sync(cluster)
+    assert cancelled(cluster) == InvalidReplicaAssignment.code
+    cluster.come_back(1)
+    assert cancelled(cluster) == InvalidReplicaAssignment.code, "it left while enough were in sync"
+    cluster.come_back(2)
+    assert cancelled(cluster) == 0
+    assert seen(cluster) == (2, (2,), ())
+    assert (state(cluster).replicas, state(cluster).unclean_epoch) == ((1, 2, 3), -1)
 
 
 def damaged_last(cluster: ControllerCluster) -> None:
