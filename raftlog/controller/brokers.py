@@ -174,12 +174,15 @@ def decide_heartbeat(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
+    reads_on: bool = False,
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
     A broker with a failed log directory is fenced, since only the broker knows which partitions lay there. A broker
-    that reports its log as damaged leaves the ISR, before it is unfenced.
+    that reports its log as damaged leaves the ISR, before it is unfenced. `reads_on`: metadata may name eligible
+    leaders, so a damaged replica may lead for reading until another comes back.
     """
+    lost_replicas = LostReplicas(request.broker_id, frozenset(request.damaged), reads_on)
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
     want_fence = request.want_fence or bool(request.failed_directory_ids)
@@ -188,9 +191,13 @@ def decide_heartbeat(
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, True))
         if want_fence or not caught_up:
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, False))
-        damaged = frozenset(request.damaged)
         return _unfence(
-            image, broker, availability=availability, unclean=unclean, index=index, damaged=damaged
+            image,
+            broker,
+            availability=availability,
+            unclean=unclean,
+            index=index,
+            lost_replicas=lost_replicas,
         )
     if want_fence:
         decision = decide_fence_brokers(
@@ -206,7 +213,6 @@ def decide_heartbeat(
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
-    lost_replicas = LostReplicas(broker.broker_id, frozenset(request.damaged))
     updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
     return Decision(updates.records, reply, updates.events)  # the next heartbeat reports the rest
 
@@ -218,7 +224,7 @@ def _unfence(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
-    damaged: frozenset[tuple[UUID, int]],
+    lost_replicas: LostReplicas,
 ) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
@@ -227,7 +233,7 @@ def _unfence(
         availability.with_alive(broker_id),
         unclean,
         index=index,
-        lost_replicas=LostReplicas(broker_id, damaged),
+        lost_replicas=lost_replicas,
     )
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
@@ -290,24 +296,29 @@ def _shut_down(
         )
         fields = {"broker_id": broker.broker_id, "partitions_moved": len(updates.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
-    may_stop = updates.complete and not _waits_for_doubtful(image, broker.broker_id, availability, index)
+    may_stop = updates.complete and not _waits_for_another(image, broker.broker_id, availability, index)
     return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
 
 
-def _waits_for_doubtful(
+def _waits_for_another(
     image: MetadataImage, broker_id: int, availability: BrokerAvailability, index: PartitionIndex
 ) -> bool:
-    """Return whether the broker leads a partition that a suspected broker could lead after a heartbeat."""
+    """Return whether the broker leads a partition that another broker may lead soon.
+
+    A suspected member may after a heartbeat, and an eligible leader in service once it is in sync. Kafka elects an
+    eligible leader at once, which loses the records of acks=1 that it has not fetched. A broker does not wait for ever:
+    when it stops, the eligible leader takes over all the same.
+    """
+    here = index.at(image)
     doubtful = availability.suspected - {broker_id}
-    if not doubtful:
-        return False
-    return any(
-        state.leader == broker_id
-        and not doubtful.isdisjoint(state.isr)
-        and availability.alive.isdisjoint(set(state.isr) - {broker_id})
-        for name, number in index.at(image).in_sync_on(broker_id)
-        for state in (image.topics[name].partitions[number],)
-    )
+    led = here.in_sync_on(broker_id)
+    for name, number in led if doubtful else led & here.with_eligible:
+        state = image.topics[name].partitions[number]
+        others = set(state.isr) - {broker_id}
+        may_come = not (doubtful.isdisjoint(others) and availability.alive.isdisjoint(state.eligible))
+        if may_come and state.leader == broker_id and availability.alive.isdisjoint(others):
+            return True
+    return False
 
 
 def decide_unregister(

@@ -5,7 +5,7 @@ replica that was in the ISR, or eligible, when the ISR shrank has all committed 
 the disk, so a crash does not end the eligibility, as it does in Kafka. A lost disk does.
 
 While no ISR member is in service, the eligible leaders are members too: the first to come back leads. Kafka's ISR is
-empty then.
+empty then. A last member with a damaged log stays alone in the lost ISR, and leads for reading only until then.
 """
 
 from __future__ import annotations
@@ -91,11 +91,13 @@ def with_eligible_leaders(
     eligible: tuple[int, ...] = ()
     isr = before.isr if record.isr is None else record.isr
     leader = before.leader if record.leader == UNCHANGED_LEADER else record.leader
-    if min_insync is not None and len(isr) < (needed := min_insync(topic, leader)):
+    lost = before.isr_lost if record.isr_lost is None else record.isr_lost
+    needed = 0 if min_insync is None else min_insync(topic, leader)
+    if lost or len(isr) < needed:
         after = changed(before, record)
         most = before.trusted if record.eligible is None else record.eligible
-        is_anew = after.isr_lost or after.unclean_epoch > before.unclean_epoch
-        if not is_anew and len(isr) < after.effective_min_isr(needed):
+        is_small = len(isr) < after.effective_min_isr(needed) and after.unclean_epoch == before.unclean_epoch
+        if lost or is_small:  # the leader of a lost ISR commits no record either
             eligible = in_order(after, set(most).difference(isr))
     wanted = None if eligible == before.eligible else eligible
     return record if wanted == record.eligible else msgspec.structs.replace(record, eligible=wanted)
@@ -120,6 +122,8 @@ def _released(
     for name in sorted(index.at(image).with_eligible):
         topic = image.topics[name.topic]
         state = topic.partitions[name.partition]
+        if state.isr_lost:
+            continue
         needed = 0 if min_insync is None else min_insync(name.topic, state.leader)
         if not len(state.isr) < state.effective_min_isr(needed):
             yield PartitionChanged(topic.topic_id, name.partition, eligible=())

@@ -21,6 +21,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
+from raftlog.base.types import NO_BROKER
 from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.decisions import MAX_NAMED, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits
@@ -176,18 +177,24 @@ def _begun(found: FoundPartition, target: tuple[int, ...]) -> PartitionChanged |
 
 
 def _cancelled(found: FoundPartition, availability: BrokerAvailability) -> PartitionChanged:
-    """Return the record that removes the added replicas. Raise if no replica would be left in sync."""
+    """Return the record that removes the added replicas. Raise if no replica would be left with all records.
+
+    An original replica that is an eligible leader has them. Kafka refuses, or would elect one uncleanly.
+    """
     topic, index, state = found
     if not state.is_reassigned:
         raise NoReassignmentInProgress(f"{topic.name}-{index} is not being reassigned")
     isr = without(state.isr, state.adding_replicas)
-    if not isr:
-        raise InvalidReplicaAssignment(
-            f"none of the replicas {list(state.original_replicas)} is in sync: cancelling would lose records"
-        )
     leader = UNCHANGED_LEADER
     if state.leader in state.adding_replicas:
-        leader = elect_leader(state.original_replicas, isr, availability)
+        eligible = () if state.isr_lost else state.eligible
+        leader = elect_leader(state.original_replicas, isr or eligible, availability)
+        isr = isr or without((leader,), (NO_BROKER,))
+    if not isr:
+        raise InvalidReplicaAssignment(
+            f"none of the replicas {list(state.original_replicas)} is in sync, or an eligible leader in service: "
+            "cancelling would lose records"
+        )
     return PartitionChanged(
         topic.topic_id,
         index,

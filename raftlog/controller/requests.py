@@ -120,7 +120,9 @@ def _topic(ref: TopicRef, image: MetadataImage) -> tuple[str, UUID] | None:
 REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     RegisterBroker: ControllerRequest(_decide_register, _of_broker("registered")),
     BrokerHeartbeat: ControllerRequest(
-        lambda image, request, given: brokers.decide_heartbeat(image, request, **given.rules),
+        lambda image, request, given: brokers.decide_heartbeat(
+            image, request, **given.rules, reads_on=given.min_insync is not None
+        ),
         _of_heartbeat,
     ),
     AlterPartition: ControllerRequest(

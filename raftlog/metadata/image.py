@@ -92,10 +92,10 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     """One partition: isr ⊆ replicas, leader ∈ isr or NO_BROKER.
 
     `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last in-sync
-    replica came back with another disk or lacks records, so only an unclean election may choose a leader. A replica
-    with some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last unclean
-    election, which accepted its leader's log. The isr may hold fenced brokers, but only while none of its members is
-    known to be alive.
+    replica came back with another disk or lacks records, so only an eligible leader or an unclean election may follow.
+    A replica with some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last
+    unclean election, which accepted its leader's log. The isr may hold fenced brokers, but only while none of its
+    members is known to be alive.
 
     During a reassignment (KIP-455) `replicas` are all replicas: first the target replicas, then the leaving replicas.
     `adding_replicas` came with the reassignment, `removing_replicas` leave with it. A replica that one reassignment
@@ -146,8 +146,11 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def trusted(self) -> tuple[int, ...]:
-        """The replicas that have all committed records, as far as the metadata knows: in sync, or eligible."""
-        return (*self.isr, *self.eligible)
+        """The replicas that have all committed records, as far as the metadata knows: in sync, or eligible.
+
+        The last member of a lost ISR lacks some.
+        """
+        return self.eligible if self.isr_lost else (*self.isr, *self.eligible)
 
 
 def without(replicas: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:

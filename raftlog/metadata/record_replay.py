@@ -426,11 +426,15 @@ class _Builder:
 
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
-    """Return a partition after one record. An election is unclean if the leader is neither in the ISR nor eligible."""
+    """Return a partition after one record.
+
+    An election is unclean if the leader is neither in the ISR nor eligible, or if a lost ISR is trusted again with it.
+    """
     elected = record.leader != UNCHANGED_LEADER
-    uncleanly = record.leader >= 0 and (
-        (record.leader not in state.isr and record.leader not in state.eligible)
-        or (state.isr_lost and record.isr_lost is False)
+    uncleanly = (
+        record.leader >= 0
+        and record.leader not in state.eligible
+        and (record.leader not in state.isr or (state.isr_lost and record.isr_lost is False))
     )
     return PartitionState(
         replicas=state.replicas if record.replicas is None else record.replicas,

@@ -201,7 +201,7 @@ class Partition:
             return
         me = self.host.broker_id
         chosen = state.leader == me and state.unclean_epoch == state.leader_epoch > self.leader_epoch
-        if me not in state.trusted or state.isr_lost:
+        if me not in state.trusted:
             self._left_isr = True
         elif self._left_isr or chosen:
             self._accept_damage(chosen=chosen)

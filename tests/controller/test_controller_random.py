@@ -268,7 +268,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if isinstance(reply, BrokerHeartbeatReply) and not reply.is_fenced:
             assert after is not None
             chosen = after.unclean_epoch == after.leader_epoch > state.leader_epoch
-            assert broker_id not in after.trusted or after.isr_lost or chosen
+            assert broker_id not in after.trusted or chosen
             self.every_committed_batch_keeps_the_laws()
             if broker_id not in after.trusted:
                 self.logs[self.cluster.image.topics[name].topic_id, partition, broker_id] = 0
@@ -456,7 +456,7 @@ class ControllerMachine(RuleBasedStateMachine):
         was = self.previous.get(key)
         uncleanly = was is not None and state.unclean_epoch > was.unclean_epoch
         if was is not None and state.leader != -1:
-            assert uncleanly or state.isr_lost or not (was.isr_lost or state.leader not in was.trusted)
+            assert uncleanly or state.isr_lost or state.leader in was.trusted
         if uncleanly:
             allowed = UNCLEAN_ALLOWED.items() <= image.config("topic", topic.name).items()
             assert allowed or self.unclean_asked, "an unclean election that nobody wanted"
@@ -478,7 +478,7 @@ class ControllerMachine(RuleBasedStateMachine):
             if was.leader != NO_BROKER and not was.isr_lost and not was.eligible:
                 self.commits[key] += 1
                 self.logs.update({(*key, each): self.commits[key] for each in was.isr})
-            if state.unclean_epoch > was.unclean_epoch or state.isr_lost:
+            if state.unclean_epoch > was.unclean_epoch or not state.trusted:
                 self.commits[key] = 0
                 self.logs.update({(*key, each): 0 for each in state.replicas})
             if state.leader == was.leader != NO_BROKER:  # a replica joins once its log is the leader's

@@ -263,7 +263,8 @@ def _of_partitions(found: Survey) -> Iterator[Reason]:
         found.isr_lost,
         "red",
         "partitions_isr_lost",
-        "lost what only their last in-sync replica had: bring back its disk, or elect another uncleanly",
+        "lost what only their last in-sync replica had: bring back its disk, or start an eligible leader, "
+        "or elect another uncleanly",
     )
     yield from _if_any(
         found.under_min_isr,
