@@ -79,23 +79,6 @@ def record_directory(node: int, directory_id: UUID) -> bytes:
     return b"%s %d %s" % (RECORDS, node, str(directory_id).encode())
 
 
-async def make_dynamic(changes: VoterChanges, voters: Mapping[int, tuple[str, int]], until: float) -> None:
-    """Write the first set, and check that it names the directories which the log before it records."""
-    driver = changes._driver
-    propose = RaftCore.propose_voters
-
-    def propose_checked(command: bytes) -> int:
-        named, recorded = decode_voters(command).directories(), driver.voters.recorded()
-        assert named == recorded, f"the first set names {named}, the metadata {recorded}"
-        return propose(driver.core, command)
-
-    driver.core.propose_voters = propose_checked  # type: ignore[method-assign]
-    try:
-        await changes.make_dynamic(voters, until)
-    finally:
-        del driver.core.propose_voters
-
-
 class VotersProperties(RaftProperties):
     """Raft's promises over changing sets: a committed entry is on a majority of the newest committed set.
 
@@ -175,7 +158,7 @@ class VotersChange:
             await self._replace_before()
         self._disturb()
         await self._until_changed(
-            lambda changes, until: make_dynamic(changes, cluster.voters, until), lambda record: True
+            lambda changes, until: self._make_dynamic(changes, until), lambda record: True
         )
         self._faults_left = 0
         self.back()
@@ -185,6 +168,22 @@ class VotersChange:
             if self.directories[node] != directory_id:  # another leader did not know yet
                 await self._remove(node, directory_id)
                 await self._add(node)
+
+    async def _make_dynamic(self, changes: VoterChanges, until: float) -> None:
+        """Write the first set, and check that it names the directories which the log before it records."""
+        quorums = (each for each in self.cluster.nodes.values() if each.started)
+        driver = next(each.driver for each in quorums if each.voter_changes is changes)
+
+        def propose_checked(command: bytes) -> int:
+            named, recorded = decode_voters(command).directories(), driver.voters.recorded()
+            assert named == recorded, f"the first set names {named}, the metadata {recorded}"
+            return RaftCore.propose_voters(driver.core, command)
+
+        driver.core.propose_voters = propose_checked  # type: ignore[method-assign]
+        try:
+            await changes.make_dynamic(self.cluster.voters, until)
+        finally:
+            del driver.core.propose_voters
 
     async def _replace_before(self) -> None:
         """A voter of the config gets an empty disk, and its leader is about to record it."""
