@@ -425,13 +425,13 @@ class BrokerRole:
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
         )
-        self.lifecycle.lateness = env.lateness
-        self.lifecycle.ages = env.ages
+        self.lifecycle.lateness, self.lifecycle.ages = env.lateness, env.ages
         self.lifecycle.on_session_renewed = session.renew
         control.loop_watch.on_measured = session.check
         self.lifecycle.start_serving = self._start_serving
         self.lifecycle.on_went_back = self._note_older_directories
         self.lifecycle.lacks_room = lambda: self.replicas.logs.lacks_room
+        self.lifecycle.cordoned = lambda: self.replicas.logs.all_cordoned
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
         self.replicas.logs.on_full = self.lifecycle.nudge

@@ -157,9 +157,7 @@ class VotersChange:
         if len(self.initial) > 1 and self.chance.random() < 0.7:
             await self._replace_before()
         self._disturb()
-        await self._until_changed(
-            lambda changes, until: self._make_dynamic(changes, until), lambda record: True
-        )
+        await self._until_changed(self._make_dynamic, lambda record: True)
         self._faults_left = 0
         self.back()
         await cluster.settle(b"dynamic")
