@@ -1,7 +1,7 @@
 """Kubernetes' own control plane as processes: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
-`make kubernetes-test` builds all four as one program. They listen on the loopback of the network namespace that the calling
-thread is in, so their ports are free.
+`make kubernetes-test` builds all four as one program. They listen on the loopback of the network namespace that the
+calling thread is in, so their ports are free.
 """
 
 from __future__ import annotations
@@ -41,17 +41,19 @@ needs_control_plane = pytest.mark.skipif(
 class ControlPlane:
     """The four processes, with a folder for their files and logs. `api` is an administrator's client."""
 
-    def __init__(self, folder: Path, address: str) -> None:
-        """`address` is an address of this host: the API server does not advertise a loopback."""
+    def __init__(self, folder: Path) -> None:
         self._folder, self._token = folder, secrets.token_hex(16)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.api = Api(URL, self._token)
         folder.mkdir()
         self._write_files()
+
+    def start(self, address: str) -> None:
+        """Start all processes. `address` is an address of this host: the API server does not advertise a loopback."""
         self._start_etcd()
         self._start_api_server(address)
         waits.until(self._is_ready, "the API server is ready", seen=lambda: self._log("kube-apiserver"))
-        config = f"--kubeconfig={folder / 'kubeconfig'}"
+        config = f"--kubeconfig={self._folder / 'kubeconfig'}"
         common = (config, "--leader-elect=false", "--bind-address=127.0.0.1")
         self._start("kube-controller-manager", *common, f"--controllers={','.join(CONTROLLERS)}")
         self._start("kube-scheduler", *common)

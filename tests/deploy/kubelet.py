@@ -48,7 +48,7 @@ class Kubelet:
         self.events: list[PodEvent] = []
         self.failures: list[Exception] = []
         self.hosts_file = folder / "hosts"
-        """The names of pods and Services, for whoever has no other way to resolve them."""
+        """The addresses of pods and Services by their names."""
         self._folder = folder
         self._hosts = deque(network.hosts)
         self._pods: dict[str, PodWorker] = {}

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -106,17 +106,30 @@ class KubernetesCluster:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._network = Network(HOSTS)
-        self._network.switch.enter()
+        self._open = ExitStack()
+        try:
+            network = Network(HOSTS)
+            self._open.callback(network.release)
+            network.switch.enter()
+            self._open.callback(network.outside.enter)
+            control_plane = ControlPlane(folder / "control-plane")
+            self._open.callback(control_plane.stop)
+            control_plane.start(f"{NETWORK}{CLIENTS}")
+            self.api = control_plane.api
+            self.kubelet = Kubelet(self.api, network, folder / "kubelet")
+            self._open.callback(self.kubelet.close)
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        """Make the namespace and the Secret that the chart needs, and watch the pods."""
         self.availability = Availability()
-        self._control_plane = ControlPlane(folder / "control-plane", f"{NETWORK}{CLIENTS}")
-        self.api = self._control_plane.api
-        self.kubelet = Kubelet(self.api, self._network, folder / "kubelet")
-        self.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, NAMESPACE)
-        self.api.apply(
-            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}, "stringData": SECRET},
-            NAMESPACE,
-        )
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        self.api.post("/api/v1/namespaces", namespace)
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}, "stringData": SECRET}
+        self.api.apply(secret, NAMESPACE)
         Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
@@ -198,7 +211,4 @@ class KubernetesCluster:
 
     def close(self) -> None:
         """Kill all processes and leave the network, in the thread that made it."""
-        self.kubelet.close()
-        self._control_plane.stop()
-        self._network.outside.enter()
-        self._network.release()
+        self._open.close()

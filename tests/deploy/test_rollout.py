@@ -54,7 +54,7 @@ def annotated(text: str, **values: Any) -> dict[str, Any]:
 
 
 def test_the_statefulset_controller_brings_up_a_cluster_over_three_zones(cluster: KubernetesCluster) -> None:
-    """The scheduler places each pod on a machine of its own, whose zone is the broker's rack."""
+    """The scheduler places each pod on a machine of its own; the zone of the machine is the broker's rack."""
     cluster.install({})
     pods = [cluster.pod(name) for name in PODS]
     assert {each["spec"]["nodeName"] for each in pods} == set(MACHINES)

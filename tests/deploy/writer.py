@@ -32,8 +32,8 @@ class Writer:
         self._errors = Counter[str]()
 
     def create_topic(self) -> None:
-        made = AdminClient(self._client).create_topics([NewTopic(self._topic, num_partitions=PARTITIONS)])
-        made[self._topic].result(PATIENCE_S)
+        admin = AdminClient(self._client)  # which must outlive the request
+        admin.create_topics([NewTopic(self._topic, num_partitions=PARTITIONS)])[self._topic].result(PATIENCE_S)
 
     def write(self, ended: Event) -> None:
         """Write a record each PAUSE_S."""
