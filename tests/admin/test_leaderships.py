@@ -30,7 +30,7 @@ def cluster() -> ControllerCluster:
     return started(1, 2, 3, t=((1, 2, 3), (1, 3, 2)))
 
 
-async def test_drain_and_back(cluster: ControllerCluster) -> None:
+async def test_a_drained_broker_leads_again_once_that_is_undone(cluster: ControllerCluster) -> None:
     """The response lists what remains; the metadata image carries the drain to all nodes."""
     cluster.alter("t", (1,), partition=1)
     assert await drain(Ask(cluster), 1) == BrokerDrain(1, True, 1)
