@@ -13,6 +13,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "base": frozenset(),
     "records": frozenset({"base"}),
     "protocol": frozenset({"base"}),
+    "sharing": frozenset({"base"}),
     "storage": frozenset({"base", "records"}),
     "security": frozenset({"base"}),
     "metadata": frozenset({"base", "security"}),
@@ -77,7 +78,17 @@ version.
 """
 
 CORE = frozenset(
-    {"base", "records", "security", "storage", "metadata", "controller", "replication", "coordinator"}
+    {
+        "base",
+        "records",
+        "security",
+        "sharing",
+        "storage",
+        "metadata",
+        "controller",
+        "replication",
+        "coordinator",
+    }
 )
 PORTS = frozenset(
     {
