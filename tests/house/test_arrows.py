@@ -19,7 +19,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "metadata": frozenset({"base", "security"}),
     "controller": frozenset({"base", "metadata", "security"}),
     "replication": frozenset({"base", "metadata", "records", "storage"}),
-    "coordinator": frozenset({"base", "metadata", "records", "security"}),
+    "coordinator": frozenset({"base", "metadata", "records", "security", "sharing"}),
     "quorum": frozenset({"base", "metadata"}),
     "broker": frozenset(
         {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
