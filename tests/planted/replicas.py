@@ -37,7 +37,7 @@ def leader_counts_the_unflushed(patch: pytest.MonkeyPatch) -> None:
 
     def count_at_once(leading: LeaderRole, end_before: int) -> None:
         appended(leading, end_before)
-        leading.note_flushed(leading.log.log_end_offset)
+        leading.note_counted_end(leading.log.log_end_offset)
 
     patch.setattr(LeaderRole, "_note_appended", count_at_once)
 
