@@ -295,7 +295,7 @@ def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
 
 def hear_brokers_on_connections_given_up(patch: pytest.MonkeyPatch) -> None:
     """A follower's old request says, when it comes, where the follower stands."""
-    patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer, lane: True)
+    patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer, purpose: True)
 
 
 PLANTS = [
