@@ -516,9 +516,9 @@ class _NoLeaderWarning:
                 more["reason"] = reason
         log.warning(
             "quorum_leader_not_found",
-            seconds=LEADERLESS_S,
+            leaderless_s=LEADERLESS_S,
             voters=list(addresses.values()),
-            needed=len(addresses) // 2 + 1,
+            votes_needed=len(addresses) // 2 + 1,
             **more,
         )
 

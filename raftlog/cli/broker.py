@@ -106,7 +106,7 @@ def decommission(
     replace_with: Annotated[
         int | None, typer.Option("--replace-with", metavar="ID", help="the broker that gets its replicas")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="until the broker is empty")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until the broker is empty")] = False,
 ) -> int:
     """Move all of a broker's replicas to other brokers, then unregister it. See also recommission.
 

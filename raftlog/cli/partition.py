@@ -285,7 +285,7 @@ def move(
         str,
         typer.Option("--throttle", metavar="RATE", help="bytes a second and broker, such as 10MB"),
     ] = "",
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="until they are there")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until they are there")] = False,
 ) -> int:
     """Move partitions to other brokers, or cancel their moves. See partition reassignments for those under way.
 

@@ -339,7 +339,7 @@ class RaftCore(PySyncObjAdapter):
         end = previous + len(entries)
         if not all(map(_in_place, entries, range(previous + 1, end + 1))):
             log.warning(
-                "quorum_message_dropped", node_id=self.node_id, peer=peer, reason="entries out of place"
+                "quorum_message_dropped", node_id=self.node_id, peer_id=peer, reason="entries out of place"
             )
             return
         if self.has_entry(previous, previous_term):

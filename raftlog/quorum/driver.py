@@ -470,7 +470,7 @@ class Driver:
             snapshot = decode_snapshot(data)
         except DamagedJournal as error:
             self.core.answer_snapshot(peer, None)
-            log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer=peer, reason=str(error))
+            log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer_id=peer, reason=str(error))
             return
         is_new = self.core.applied_index < snapshot.end
         is_new = is_new and not self.core.has_entry(snapshot.end, snapshot.last[2])
@@ -505,7 +505,7 @@ class Driver:
         self._announced = (leader, term, leading)
         self._machine.leadership_changed(leader, term, leading)
         if is_news:
-            log.info("quorum_leader_changed", node_id=self.node_id, leader=leader, term=term)
+            log.info("quorum_leader_changed", node_id=self.node_id, leader_id=leader, term=term)
 
     # -- time ----------------------------------------------------------------------------
 

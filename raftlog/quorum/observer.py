@@ -170,7 +170,7 @@ class Observer:
                 channel.close("it knows no leader")
             elif self._heard_at is not None and now - self._heard_at > SETTLED_SECONDS:
                 self._settle_on_voters(channel)
-        log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
+        log.info("observer_lost_voter", node_id=self.node_id, voter_id=voter, reason=lost.result())
         return True
 
     def _complain(self, voter: int, error: HandshakeRefused) -> None:
@@ -181,7 +181,7 @@ class Observer:
                 self.on_failure(InconsistentClusterId(str(error)))
         if self._complaints.get(voter) != str(error):
             self._complaints[voter] = str(error)
-            log.warning("observer_refused", node_id=self.node_id, peer=voter, reason=str(error))
+            log.warning("observer_refused", node_id=self.node_id, voter_id=voter, reason=str(error))
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         """Take a frame of the voter's. It is left if that makes no sense; what our own state refuses ends this node."""

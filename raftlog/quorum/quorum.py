@@ -382,7 +382,7 @@ class Quorum:
         try:
             await self.voter_changes.make_dynamic(self._configured, until)
         except KafkaError as error:
-            log.warning("quorum_voters_static", node_id=self.node_id, reason=str(error))
+            log.warning("quorum_voters_not_recorded", node_id=self.node_id, reason=str(error))
         finally:
             self._writes_first_set = False
 
@@ -394,8 +394,8 @@ class Quorum:
             await self.voter_changes.carry_out(request)
         except NotLeaderOrFollower as error:
             raise NotController(error.message) from error
-        change, by = type(request).__name__, request.by
-        log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
+        event = "quorum_voter_added" if isinstance(request, AddVoter) else "quorum_voter_removed"
+        log.info(event, node_id=self.node_id, voter_id=request.voter_id, by=request.by)
         return Done()
 
     def is_as_requested(self, request: AddVoter | RemoveVoter) -> bool:

@@ -331,7 +331,7 @@ class RaftLinks:
     def _complain(self, peer: int, reason: str) -> None:
         if self._complaints.get(peer) != reason:
             self._complaints[peer] = reason
-            log.error("quorum_link_refused", node_id=self._identity.node_id, peer=peer, reason=reason)
+            log.error("quorum_link_refused", node_id=self._identity.node_id, peer_id=peer, reason=reason)
 
     def _take_over(self, channel: Channel) -> bool:
         """Make a channel the link to its peer, unless that peer shows that this voter's directory went back."""
@@ -369,7 +369,7 @@ class RaftLinks:
         )
         self._send_voters(channel)
         self._claims.show_links(peer)
-        log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
+        log.info("quorum_link_established", node_id=self._identity.node_id, peer_id=peer)
 
     def _deny(self, channel: Channel, by: int) -> None:
         """Close a link, in use or not, since another voter is linked to another process of its peer."""
@@ -411,7 +411,7 @@ class RaftLinks:
         self._spawn(self._probe(peer))
         if peer in self._dials():
             self._spawn(self._keep_dialling(peer, REDIAL_MIN_SECONDS))
-        log.info("quorum_link_lost", node_id=self._identity.node_id, peer=peer, reason=reason)
+        log.info("quorum_link_lost", node_id=self._identity.node_id, peer_id=peer, reason=reason)
 
     async def _probe(self, peer: int) -> None:
         def still_missed() -> bool:

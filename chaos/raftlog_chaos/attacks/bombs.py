@@ -17,12 +17,12 @@ from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ELSEWHERE,
     Target,
-    all_told,
     array,
     compact,
     counted,
     create_topic,
     delete_topics,
+    outcomes_of,
     raw,
 )
 
@@ -114,7 +114,7 @@ def _throw(target: Target, topic: str, name: str, lines: int = 8) -> str:
     with target.lines(lines) as opened:
         for line in opened:
             line.send(produce(topic, 0, batch, timeout_ms=5000))
-        return f"{len(batch) // 1024} KiB: {counted(all_told(opened, 8))}"
+        return f"{len(batch) // 1024} KiB: {counted(outcomes_of(opened, 8))}"
 
 
 @attack("kafka", within_s=60, ci=True)
@@ -166,7 +166,7 @@ def bombs_where_times_are_searched(target: Target) -> str:
                 [compact(name) + array([newest if number % 2 else part]) + b"\0"]
             )
             each.send(raw(LIST_OFFSETS, 7, body + b"\0"))
-        words = counted(all_told(lines, 20))
+        words = counted(outcomes_of(lines, 20))
     return f"made: {made}; searches: {words}; deletion: {delete_topics(target, [name])}"
 
 

@@ -23,15 +23,15 @@ from raftlog_chaos.attacks.target import (
     LOGIN_USERS,
     Line,
     Target,
-    all_told,
     counted,
     expect,
     for_seconds,
     framed,
     head,
+    outcomes_of,
     raw,
     request,
-    told,
+    send_each,
 )
 
 HANDSHAKE, AUTHENTICATE = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)
@@ -91,7 +91,7 @@ def silent_before_login(target: Target) -> str:
     """Three thousand connections that never log in leave room for logins, and end within a minute."""
     with target.rush(3_000, "logins") as lines:
         time.sleep(3)
-        return f"{len(lines)} begun; of a hundred of them {counted(all_told(lines[::30], 0.5))}"
+        return f"{len(lines)} begun; of a hundred of them {counted(outcomes_of(lines[::30], 0.5))}"
 
 
 @attack("logins", within_s=30, shape="closed")
@@ -110,12 +110,12 @@ def mechanisms_without_a_login(target: Target) -> str:
 def large_frames_before_login(target: Target) -> str:
     """A frame beyond 512 KiB closes the connection before its login; those below add up to little on 400 of them."""
     sizes = (BEFORE_LOGIN_BYTES + 1, 16 * MIB, 100 * 1000 * 1000, 2**31 - 1, -1, 0)
-    words = told(target, [LENGTH.pack(size) + b"\0" * 32 for size in sizes] * 20, port="logins")
+    words = send_each(target, [LENGTH.pack(size) + b"\0" * 32 for size in sizes] * 20, port="logins")
     start = LENGTH.pack(BEFORE_LOGIN_BYTES - 4) + head(AUTHENTICATE, 2)
     with target.lines(400, "logins") as lines:
         taken = sum(line.send(start + bytes(400 * 1024), within_s=0.1) for line in lines)
         time.sleep(2)
-        return f"{words}; {taken // MIB} MiB of halves taken, {counted(all_told(lines, 0.5))}"
+        return f"{words}; {taken // MIB} MiB of halves taken, {counted(outcomes_of(lines, 0.5))}"
 
 
 @attack("logins", within_s=40, shape="closed")
@@ -125,7 +125,7 @@ def logins_that_stop_halfway(target: Target) -> str:
         for number, line in enumerate(lines):
             user = LOGIN_USERS[0] if number % 2 else f"nobody-{number}"
             line.send(choose(SCRAM) + say(ScramClient(SCRAM, user, "", nonce=f"{NONCE}{number}").first()))
-        words = counted(all_told(lines, 4))
+        words = counted(outcomes_of(lines, 4))
         with target.line("logins") as line:
             scram = ScramClient(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, nonce=NONCE)
             answer = answered(line, say(scram.final(first_of(line, scram))))
@@ -141,7 +141,7 @@ def logins_a_byte_at_a_time(target: Target) -> str:
         for at in range(len(whole)):
             for line in lines:
                 line.send(whole[at : at + 1], within_s=0.01)
-        return counted(all_told(lines, 2))
+        return counted(outcomes_of(lines, 2))
 
 
 @attack("logins", shape="closed")
@@ -153,7 +153,7 @@ def half_closed_logins(target: Target) -> str:
         for number, line in enumerate(lines):
             line.send(steps[number % len(steps)])
             line.socket.shutdown(socket.SHUT_WR)
-        return counted(all_told(lines, 2))
+        return counted(outcomes_of(lines, 2))
 
 
 # --- lies
@@ -285,7 +285,7 @@ def requests_before_login(target: Target) -> str:
     ]
     frames += [choose(SCRAM) + frame for frame in frames[::7]]
     frames += [framed(head(int(ApiKey.PRODUCE), 9) + bytes(400 * 1024))] * 20
-    return told(target, frames, port="logins")
+    return send_each(target, frames, port="logins")
 
 
 @attack("logins", within_s=30, shape="closed")
@@ -297,7 +297,7 @@ def garbage_in_logins(target: Target) -> str:
             frames += [choose(mechanism) + say(chance.randbytes(size)) for _ in range(4)]
             frames += [choose(mechanism) + say(b"n,,n=" + b"=2C" * (size // 3) + b",r=x")]
     frames += [choose(SCRAM) * 3, say(b"x"), choose("PLAIN") + struct.pack(">i", -5)]
-    return told(target, frames, port="logins", within_s=2.0)
+    return send_each(target, frames, port="logins", within_s=2.0)
 
 
 # --- guesses

@@ -149,7 +149,7 @@ class QuorumCluster:
         quorum.driver.send = lambda peer, message: self._sent(node, peer, message, send)
 
     def _sent(self, node: int, peer: int, message: Message, send: Callable[[int, Message], None]) -> None:
-        if self.law.said(node, peer, message):
+        if self.law.on_sent(node, peer, message):
             self.loop.main.call(self.on_new_leader, node)
         if isinstance(message, RequestVote | VoteGranted):
             self.loop.main.call(self.on_vote, node)

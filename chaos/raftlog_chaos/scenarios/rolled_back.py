@@ -39,11 +39,11 @@ class RolledBack(Choreography):
     def _watch(self, node_id: int, node: Node) -> None:
         assert node.broker is not None
         lifecycle = node.broker.lifecycle
-        told = lifecycle.on_went_back
+        report = lifecycle.on_went_back
 
         def note(directory_ids: tuple[UUID, ...]) -> None:
             self.noticed.append(node_id)
-            told(directory_ids)
+            report(directory_ids)
 
         lifecycle.on_went_back = note
 

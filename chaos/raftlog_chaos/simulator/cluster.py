@@ -319,7 +319,7 @@ class SimCluster:
     def check(self) -> None:
         """Check that no event happened that no fault excuses. Raises AssertionError."""
         self.invariants.look_at_all()
-        failures = [*self.failures, *map(_told, self.loop.failures)]
+        failures = [*self.failures, *map(_describe, self.loop.failures)]
         for sim_node in self.running():
             broker = sim_node.node.broker if sim_node.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
@@ -366,7 +366,7 @@ def _is_behind(sim_node: SimNode, image: MetadataImage) -> bool:
     return image.voters.get(sim_node.node_id, directory_id) != directory_id
 
 
-def _told(uncaught: dict[str, Any]) -> str:
+def _describe(uncaught: dict[str, Any]) -> str:
     """Return the uncaught error, and where it was raised."""
     error = uncaught.get("exception")
     if error is None:

@@ -112,7 +112,7 @@ class Hunt:
         if pair.kind and pair.kind != found.kind:
             say(f"{pair.history.label}: seen once: {pair.kind}", "")
         if is_new:
-            self._tell(number, plan, found)
+            self._report(number, plan, found)
 
     def compare(self, plan: Plan, number: int) -> Pair:
         """Run a plan on both sides. Raises NotReady."""
@@ -121,7 +121,7 @@ class Hunt:
         judged = judge(differences(history.label, kafka, other), known.load())
         return Pair(history, kafka, other, judged.unknown, judged.used)
 
-    def _tell(self, number: int, plan: Plan, found: Pair) -> None:
+    def _report(self, number: int, plan: Plan, found: Pair) -> None:
         until = time.monotonic() + SHRINKING_S
 
         def is_the_same(steps: Sequence[int]) -> bool:
