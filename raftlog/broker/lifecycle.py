@@ -79,6 +79,8 @@ class Lifecycle:
         """The lateness of this node's loop. Set it before `run`."""
         self.lacks_room: Callable[[], bool] = bool
         """Returns whether a log directory is full, so that other brokers should lead. Set it before `run`."""
+        self.cordoned: Callable[[], bool] = bool
+        """Returns whether all log directories are cordoned, so that this broker gets no replicas. Likewise."""
         self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
         """Called with log directories that the controller knows to be older copies."""
         self.ages: Ages | None = None
@@ -211,6 +213,7 @@ class Lifecycle:
                 lacks_room=self.lacks_room(),
                 wall_clock_ms=wall_clock_ms,
                 clock_state=clock_state,
+                cordoned=self.cordoned(),
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )

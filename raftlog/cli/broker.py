@@ -8,9 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base.config.cordon import ALL_DIRS
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
-from raftlog.cli.effective_settings import settings_of
+from raftlog.cli.effective_settings import alter_settings, settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
@@ -79,7 +80,7 @@ def log_dirs(
     rows = _folders(target, number)
     if form is Form.TABLE:
         rows = [{**row, **{name: in_bytes(row[name]) for name in ("bytes", "free")}} for row in rows]
-    print_rows(rows, form, ("broker", "replicas", "bytes", "free", "error", "folder"))
+    print_rows(rows, form, ("broker", "replicas", "bytes", "free", "cordoned", "error", "folder"))
 
 
 @http_verb(broker, "drain")
@@ -96,6 +97,31 @@ def drain(
         if undo
         else f"broker {number} leads only partitions that no other broker can lead"
     )
+
+
+@verb(broker, "cordon")
+def cordon(
+    target: Target,
+    number: Id,
+    folders: Annotated[list[str] | None, typer.Argument(metavar="FOLDER...", help="default: all")] = None,
+    *,
+    undo: Annotated[bool, typer.Option("--undo", help="allow new replicas again")] = False,
+) -> None:
+    """Give a broker's folders no new replicas until --undo; they keep those they have (cordoned.log.dirs)."""
+    _broker(target, number)
+    before = {each["folder"]: each["cordoned"] for each in _folders(target, number)}
+    named = before.keys() if folders is None else folders
+    if unknown := [each for each in named if each not in before]:
+        raise Failure(
+            f"broker {number} has no folder {unknown[0]}; it has {', '.join(sorted(before))}", exits.NOT_FOUND
+        )
+    cordoned = sorted(
+        each for each in before if (each in named and not undo) or (before[each] and each not in named)
+    )
+    value = ALL_DIRS if len(cordoned) == len(before) else ",".join(cordoned)
+    alter_settings(target, "broker", str(number), {"cordoned.log.dirs": value or None})
+    rest = f"new replicas, but not in {', '.join(cordoned)}" if cordoned else "new replicas"
+    print(f"broker {number} gets {'no new replicas' if value == ALL_DIRS else rest}")
 
 
 @http_verb(broker, "decommission")
@@ -232,6 +258,7 @@ def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
             "bytes": sum(part.partition_size for topic in folder.topics for part in topic.partitions),
             "free": getattr(folder, "usable_bytes", None),
             "total": getattr(folder, "total_bytes", None),
+            "cordoned": getattr(folder, "is_cordoned", False),
             "error": "offline" if folder.error_code else None,
         }
         for broker in brokers

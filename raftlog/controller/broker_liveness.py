@@ -120,6 +120,8 @@ class BrokerLiveness:
         """The suspected brokers; a new object after each change."""
         self.without_room: frozenset[int] = frozenset()
         """The brokers that last reported a full log directory; a new object after each change."""
+        self.cordoned: frozenset[int] = frozenset()
+        """The brokers that last reported that all their log directories are cordoned; likewise."""
 
     def start_sessions(
         self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
@@ -201,6 +203,11 @@ class BrokerLiveness:
             return False
         self.without_room ^= {broker_id}
         return True
+
+    def note_cordoned(self, broker_id: int, *, cordoned: bool) -> None:
+        """Record what a heartbeat reports of the broker's cordoned log directories."""
+        if (broker_id in self.cordoned) != cordoned:
+            self.cordoned ^= {broker_id}
 
     def on_connect(self, broker_id: int) -> None:
         """A connection came, so that no probe is needed. It may be a new incarnation: the suspicion remains."""

@@ -345,6 +345,7 @@ class Controller:
             self.features,
             self.levels_of_voters,
             min_insync_rule(image, self._config),
+            self._soft.cordoned,
         )
 
     def _on_heartbeat(
@@ -356,6 +357,7 @@ class Controller:
             self._on_contact(request.broker_id, now, request.late_ms / 1000)
             if self._soft.note_room(request.broker_id, lacks_room=request.lacks_room):
                 self._sweep(Cause("disk_full" if request.lacks_room else "disk_has_room", request.broker_id))
+            self._soft.note_cordoned(request.broker_id, cordoned=request.cordoned)
             self._clocks.note(request.broker_id, request.wall_clock_ms, request.clock_state, now)
         return lambda reply: answer(self._clocks.added_to(reply, request.broker_id, self._undoubted))
 
@@ -429,8 +431,11 @@ class Controller:
     def _move_off_decommissioned(self, now: float) -> None:
         from raftlog.controller import decommissions
 
+        cordoned = self._soft.cordoned
         self._decide(
-            lambda image: decommissions.decide_moves(image, **self._circumstances(image, now).rules),
+            lambda image: decommissions.decide_moves(
+                image, **self._circumstances(image, now).rules, cordoned=cordoned
+            ),
             causes=tuple(Cause("decommissioning", each) for each in self._runner.tail.decommissions),
         )
 

@@ -38,13 +38,15 @@ class PlacementRules(TypedDict):
     config: NodeConfig
     random: Random
     index: PartitionIndex
+    cordoned: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """The controller's state that decisions need. `wall_clock_ms` is its clock, for delegation tokens.
 
-    `has_valid_session(broker_id)`: whether the broker's last heartbeat is younger than its session timeout.
+    `has_valid_session(broker_id)`: whether the broker's last heartbeat is younger than its session timeout. `cordoned`:
+    the brokers that report that all their log directories are.
     """
 
     config: NodeConfig
@@ -57,6 +59,7 @@ class Circumstances:
     features: tuple[SupportedFeature, ...]
     levels_of_voters: Callable[[], VoterLevels]
     min_insync: MinInsync | None
+    cordoned: frozenset[int]
 
     @property
     def rules(self) -> UpdateRules:
@@ -64,7 +67,12 @@ class Circumstances:
 
     @property
     def placement(self) -> PlacementRules:
-        return {"config": self.config, "random": self.random, "index": self.index}
+        return {
+            "config": self.config,
+            "random": self.random,
+            "index": self.index,
+            "cordoned": self.cordoned,
+        }
 
 
 def unchanged(request: Request, new_id: NewId) -> Request:

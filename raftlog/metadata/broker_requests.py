@@ -50,8 +50,8 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     `damaged`: (topic id, partition) of the sender's replicas that are in the ISR but lack records they once had.
     `late_ms`: the lateness of the sender's event loop, which extends its session. `lacks_room`: a log directory is
-    full, so the sender shall lead only what no other broker can lead. `wall_clock_ms`, `clock_state`: the sender's
-    clock and its trust in it; releases before 0.4.0 omit them.
+    full, so the sender shall lead only what no other broker can lead. `cordoned`: it gets no new replicas (KIP-1066).
+    `wall_clock_ms`, `clock_state`: its clock and its trust in it. Releases before 0.4.0 omit these three.
     """
 
     broker_id: int
@@ -65,6 +65,7 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     lacks_room: bool = False
     wall_clock_ms: int = 0
     clock_state: int = ClockState.UNSAID
+    cordoned: bool = False
 
 
 class BrokerHeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):

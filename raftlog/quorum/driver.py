@@ -176,14 +176,14 @@ class Driver:
         """Stop standing for leader in this process: it still votes and follows, and stays leader if it leads now."""
         self.candidacy_stopped = bool(self.voters.peers)
 
-    def change_voters(self, record: VotersRecord) -> asyncio.Future[None]:
-        """Propose the next set of voters; return the future of its commit. Raise NotController unless leading."""
+    def change_voters(self, make: Callable[[], VotersRecord]) -> asyncio.Future[None]:
+        """Propose the set that `make` returns once all before it is applied; return its commit. Raise NotController."""
         if not self.leading:
             raise NotController()
         assert not self.changes_voters
         from raftlog.quorum.voters_change import VotersChange
 
-        self._change = VotersChange(self.core, record)
+        self._change = VotersChange(self.core, make, self._take_proposals)
         self._schedule()
         return self._change.done
 

@@ -82,18 +82,31 @@ class VoterChanges:
             await self.remove(request.voter_id, request.directory_id, until)
 
     async def make_dynamic(self, addresses: Mapping[int, tuple[str, int]], until: float) -> None:
-        """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion."""
+        """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion.
 
-        async def change(_state: list[str]) -> None:
-            if self._driver.voters.current is not None:
-                return
-            record = first_record(addresses, self._driver.voters.recorded() or {})
+        A voter with a replaced disk is waited for: the set would name its former directory, and shut it out.
+        """
+        voters = self._driver.voters
+
+        def make() -> VotersRecord:
+            record = first_record(addresses, voters.recorded() or {})
             if record is None:
                 raise UnsupportedVersion(
                     "the metadata does not name the directory of each voter yet: start all voters, and wait until the "
                     "leader has recorded them"
                 )
-            await self._commit(record)
+            return record
+
+        async def change(state: list[str]) -> None:
+            if voters.current is not None:
+                return
+            while replaced := [each for each in voters.uncounted() if self._linked_directory(each)]:
+                state[-1] = f"the new directories of voters {replaced} are not recorded yet"
+                await asyncio.sleep(LOOK_S)
+                self._check_leads()
+            make()
+            state.append("the voters have not committed the change yet")
+            await self._commit(make)
 
         await self._alone(change, until)
 
@@ -111,7 +124,8 @@ class VoterChanges:
             state.append(f"{node} has not linked itself to the leader: start it, with this cluster's voters")
             await self._until_caught_up(voter, state)
             state.append("the new voters have not committed the change yet")
-            await self._commit(self._present_with(voter))  # another leader may have added it meanwhile
+            extended = self._present_with(voter)  # another leader may have added it meanwhile
+            await self._commit(lambda: extended)
 
         if voter.directory_id == NO_DIRECTORY:
             raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
@@ -138,7 +152,7 @@ class VoterChanges:
             remaining = present.without(voter_id)
             await self._until_majority(remaining, state)
             state.append("the remaining voters have not committed the change yet")
-            await self._commit(remaining)
+            await self._commit(lambda: remaining)
 
         await self._alone(change, until, (voter_id, directory_id, False))
 
@@ -229,7 +243,10 @@ class VoterChanges:
             return voter.directory_id == self._driver.directory_id
         return self._linked_directory(voter.voter_id) == voter.directory_id
 
-    async def _commit(self, record: VotersRecord) -> None:
-        present = self._driver.voters.current
-        assert present is None or differ_by_one(present, record)
-        await asyncio.shield(self._driver.change_voters(record))
+    async def _commit(self, make: Callable[[], VotersRecord]) -> None:
+        def checked() -> VotersRecord:
+            present, record = self._driver.voters.current, make()
+            assert present is None or differ_by_one(present, record)
+            return record
+
+        await asyncio.shield(self._driver.change_voters(checked))

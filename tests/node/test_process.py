@@ -237,6 +237,15 @@ async def test_a_damaged_metadata_journal_is_named(settings: dict[str, str], tmp
     assert not await _left_running()
 
 
+async def test_a_damaged_cluster_secret_is_named(settings: dict[str, str], tmp_path: Path) -> None:
+    """With the secret of another list all other nodes would refuse this node, without a hint at its disk."""
+    (tmp_path / "raftlog-metadata").mkdir()
+    (tmp_path / "raftlog-metadata" / "cluster-secret").write_bytes(b"\0" * 64)
+    del settings["raftlog.cluster.secret"]
+    with pytest.raises(NodeFailed, match="cluster-secret is damaged"):
+        await process.run(load_config(settings))
+
+
 async def test_a_folder_of_another_node_or_process_is_refused(
     settings: dict[str, str], tmp_path: Path
 ) -> None:

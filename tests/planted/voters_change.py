@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -51,8 +51,8 @@ def _propose_at_once(core: RaftCore, command: bytes) -> int:
 def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
     """A leader appends a set before an entry of its term is committed (the erratum of 2015)."""
 
-    def propose(driver: Driver, record: VotersRecord) -> asyncio.Future[None]:
-        driver._change = VotersChange(driver.core, record)
+    def propose(driver: Driver, make: Callable[[], VotersRecord]) -> asyncio.Future[None]:
+        driver._change = VotersChange(driver.core, make, driver._take_proposals)
         driver._schedule()
         return driver._change.done
 
@@ -60,6 +60,19 @@ def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftCore, "propose_voters", _propose_at_once)
     patch.setattr(VoterChanges, "_check_leads", lambda changes: None)
     patch.setattr(Driver, "change_voters", propose)
+
+
+def make_the_first_set_early(patch: pytest.MonkeyPatch) -> None:
+    """A set is made when it is proposed, not when it is appended: the disk of a voter may be replaced meanwhile."""
+    init = VotersChange.__init__
+
+    def made_now(
+        change: VotersChange, core: RaftCore, make: Callable[[], VotersRecord], take: Callable[[], None]
+    ) -> None:
+        record = make()
+        init(change, core, lambda: record, take)
+
+    patch.setattr(VotersChange, "__init__", made_now)
 
 
 class _EachAtOnce:
@@ -167,6 +180,12 @@ PLANTS = [
     ),
     row(
         "two-changes-at-once", "KIP-853 one at a time", plant=change_two_at_once, note="sets two voters apart"
+    ),
+    row(
+        "first-set-early",
+        "KIP-853 replaced disk",
+        plant=make_the_first_set_early,
+        note="the set names a lost disk",
     ),
     row(
         "snapshot-without-voters",

@@ -28,7 +28,7 @@ from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voters_record import Voter
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER, QuorumCluster, WatchedNode
-from raftlog_chaos.scenarios.voters_change import VotersProperties
+from raftlog_chaos.scenarios.voters_change import Recorded, VotersProperties, record_directory
 from raftlog_chaos.simulator import SimLoop, simulate
 
 Test = Callable[["Changing"], Coroutine[Any, Any, None]]
@@ -48,8 +48,8 @@ class Changing:
         self.initial = {node: UUID(int=node) for node in voters}
 
     def _made(self, quorum: Quorum, machine: WatchedNode) -> None:
-        quorum.identity = replace(quorum.identity, directory_id=UUID(int=quorum.node_id))
-        quorum.recorded_voters = lambda: self.initial if machine.data else None
+        quorum.identity = replace(quorum.identity, directory_id=self.directories[quorum.node_id])
+        quorum.recorded_voters = Recorded(machine, self.initial)
 
     def voter(self, node: int, directory: int | None = None) -> Voter:
         return Voter(node, UUID(int=node if directory is None else directory).bytes, *self.addresses[node])
@@ -89,11 +89,13 @@ class Changing:
         self.cluster.boot()
         assert await self.make_dynamic() is None
 
-    async def make_dynamic(self) -> KafkaError | None:
+    async def make_dynamic(self, seconds: float = 5.0) -> KafkaError | None:
         leader = await self.cluster.leader(among=[*self.initial])
         await self.cluster.commit(b"begin", *self.initial)
         return await self.ask(
-            lambda changes, until: changes.make_dynamic(self.cluster.voters, until), node=leader
+            lambda changes, until: changes.make_dynamic(self.cluster.voters, until),
+            node=leader,
+            seconds=seconds,
         )
 
 
@@ -367,7 +369,8 @@ def test_a_voter_that_another_leader_added_meanwhile_is_added_once(monkeypatch: 
         async def added_meanwhile(changes: VoterChanges, voter: Voter, state: list[str]) -> None:
             record = changes._driver.voters.current
             assert record is not None
-            await changes._driver.change_voters(record.with_voter(voter))
+            extended = record.with_voter(voter)
+            await changes._driver.change_voters(lambda: extended)
 
         monkeypatch.setattr(VoterChanges, "_until_caught_up", added_meanwhile)
         assert isinstance(await world.add(world.voter(4)), DuplicateVoter)
@@ -385,6 +388,51 @@ def test_a_change_needs_kraft_version_1() -> None:
         await world.cluster.leader()
         refused = await world.remove(2)
         assert isinstance(refused, UnsupportedVersion) and "kraft.version" in str(refused)
+
+    run(test)
+
+
+def test_the_first_set_names_a_directory_that_is_recorded_just_before() -> None:
+    """The set waits behind the record of a replaced disk: the former directory would shut the new disk out."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        leader = await world.cluster.leader()
+        await world.cluster.commit(b"begin", 1, 2, 3)
+
+        async def record_meanwhile(changes: VoterChanges, until: float) -> None:
+            world.cluster._append(leader, record_directory(leader % 3 + 1, UUID(int=99)))
+            await changes.make_dynamic(world.cluster.voters, until)
+
+        assert await world.ask(record_meanwhile) is None
+        record = world.cluster.nodes[leader].driver.voters.current
+        assert record is not None and UUID(int=99) in record.directories().values()
+
+    run(test)
+
+
+def test_the_first_set_waits_for_a_replaced_disk() -> None:
+    """The leader has seen the new directory, and records it only once it has missed the former long enough."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        leader = await world.cluster.leader()
+        await world.cluster.commit(b"begin", 1, 2, 3)
+        node = next(each for each in (1, 2, 3) if each != leader)
+        world.cluster.crash(node)
+        world.cluster.wipe(node)
+        world.law.forget(node)
+        world.directories[node] = UUID(int=99)
+        world.cluster.boot(node)
+        await world.cluster.commit(b"again", node)
+        quorum = world.cluster.nodes[leader]
+        refused = await world.make_dynamic(seconds=0.5)
+        assert isinstance(refused, RequestTimedOut) and f"voters [{node}] are not recorded" in str(refused)
+        await world.cluster.until(lambda: bool(quorum.unrecorded_voters()))
+        world.cluster.append(record_directory(node, UUID(int=99)))
+        assert await world.make_dynamic() is None
+        record = quorum.driver.voters.current
+        assert record is not None and record.directories()[node] == UUID(int=99)
 
     run(test)
 

@@ -155,20 +155,19 @@ class NodeConfig(
         read=network.parse_servers,
     )
     request_timeout_ms: int = setting(
-        "request.timeout.ms",
-        "int",
-        30_000,
-        "Longest wait for another node's answer",
-        at_least=1,
-        applied=False,
+        "request.timeout.ms", "int", 30_000, "Longest wait for a node's answer", at_least=1, applied=False
     )
 
     # Folders
     log_dirs: tuple[str, ...] = _node(
-        "log.dirs",
+        "log.dirs", "list", ("raftlog-data",), "Folders for the partitions' logs, to spread them over disks"
+    )
+    cordoned_log_dirs: tuple[str, ...] = _node(
+        "cordoned.log.dirs",
         "list",
-        ("raftlog-data",),
-        "Folders for the partitions' logs; several spread them over disks",
+        (),
+        "Those that get no new replicas (KIP-1066); *: all",
+        update="per-broker",
     )
     metadata_log_dir: str = _node(
         "metadata.log.dir", "string", "", "Folder for the metadata log; unset, the first of log.dirs"

@@ -1,9 +1,8 @@
 """The broker settings of Apache Kafka (3.9 to 4.4) that raftlog does not have, and the treatment of each.
 
 A setting that is harmless to ignore is accepted, kept and shown, without effect, and logs a warning. A setting about
-the location of data is refused as a change of a running broker. A setting about security stops a node from starting: a
-node that is configured as secure must not start without. `KAFKA_SETTINGS` has a row for every name, `SECURITY` a rule
-for unlisted names.
+security stops a node from starting: a node that is configured as secure must not start without. `KAFKA_SETTINGS` has a
+row for every name, `SECURITY` a rule for unlisted names.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from raftlog.base.config.security import LISTENER_PREFIX, SecuritySettings
 from raftlog.base.config.setting import Kind, Setting, Update, settings_of
 from raftlog.base.config.tls import TlsSettings
 
-Treatment = Literal["without effect", "refused", "security"]
+Treatment = Literal["without effect", "security"]
 
 
 class KafkaSetting(NamedTuple):
@@ -113,11 +112,6 @@ _FAMILIES: Final = (
         "without effect",
         "compaction is not limited to a rate; it yields to requests after each millisecond of work",
         "log.cleaner.io.max.bytes.per.second:double*",
-    ),
-    _Family(
-        "refused",
-        "a log directory cannot be closed to new replicas",
-        "cordoned.log.dirs:list+",
     ),
     _Family(
         "without effect",
@@ -318,7 +312,6 @@ _FAMILIES: Final = (
 
 _ENDINGS: Final[Mapping[Treatment, str]] = {
     "without effect": "",
-    "refused": "; running brokers refuse it, and in a file it has no effect",
     "security": "; no node starts with it",
 }
 _UPDATES: Final[Mapping[str, Update]] = {"*": "cluster-wide", "+": "per-broker"}

@@ -216,7 +216,7 @@ def with_replicas() -> HandlerSetup:
     ]
     held = SimpleNamespace(high_watermark=9)
     cluster.broker.replicas = SimpleNamespace(
-        logs=SimpleNamespace(volumes=volumes),
+        logs=SimpleNamespace(volumes=volumes, cordoned={"/data/one"}),
         partitions={TopicPartition(*name): held for name in (("b", 0), ("b", 1), ("a", 0), ("a", 1))},
     )
     return cluster
@@ -238,6 +238,8 @@ async def test_log_directories_are_described(version: int) -> None:
     if version >= 4:
         assert (one.total_bytes, one.usable_bytes) == (1000, 400)
         assert (sick.total_bytes, sick.usable_bytes, sick.topics, failed.topics) == (-1, -1, (), ())
+    if version >= 5:
+        assert one.is_cordoned and not sick.is_cordoned
 
 
 async def test_full_log_directory_has_no_byte_free() -> None:
