@@ -31,7 +31,6 @@ from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.decisions import MAX_NAMED, MAX_PARTITION_RECORDS, Level, LogEvent
-from raftlog.controller.eligible_leaders import in_order
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, without
@@ -222,10 +221,11 @@ def update_leader_and_isr(
     change = _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
     if not (loses or joins):
         return change
-    most = in_order(state, {*sound, *eligible}.difference((*isr, lossy)))
+    candidates = state.in_replica_order({*sound, *eligible}.difference((*isr, lossy)))
     if change is None:
-        return PartitionChanged(topic_id, index, eligible=most) if most != state.eligible else None
-    return msgspec.structs.replace(change, eligible=most)
+        changes = candidates != state.eligible
+        return PartitionChanged(topic_id, index, eligible=candidates) if changes else None
+    return msgspec.structs.replace(change, eligible=candidates)
 
 
 def _in_sync(
@@ -246,7 +246,7 @@ def _in_sync(
     may_lead = availability.alive | availability.suspected
     if reads_on and may_lead.isdisjoint((*sound, *eligible)):
         return (), False
-    return (in_order(state, {*sound, *eligible}), True) if eligible else (sound, False)
+    return (state.in_replica_order({*sound, *eligible}), True) if eligible else (sound, False)
 
 
 def _leader(state: PartitionState, isr: tuple[int, ...], availability: BrokerAvailability) -> int:

@@ -198,7 +198,7 @@ class Groups:
             if group.group_id not in self._waiting:
                 heappush(self._due, (waits_for, group.group_id))
             self._waiting[group.group_id] = group
-        if group.is_idle:
+        if group.is_removable:
             self._groups.pop(group.group_id, None)
         else:
             self._groups[group.group_id] = group

@@ -131,6 +131,11 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
         """The replicas after a cancelled reassignment: the original replicas, perhaps in another order."""
         return without(self.replicas, self.adding_replicas)
 
+    def in_replica_order(self, members: Iterable[int]) -> tuple[int, ...]:
+        """Return the replicas that are among `members`, in the order of `replicas`."""
+        wanted = frozenset(members)
+        return tuple(each for each in self.replicas if each in wanted)
+
     def effective_min_isr(self, min_insync: int) -> int:
         """Return how many replicas must be in sync for acks=all: the topic's min.insync.replicas.
 
@@ -140,7 +145,7 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
         return min(min_insync, len(self.original_replicas))
 
     def is_under_min_isr(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
-        """Whether the leader refuses acks=all; `isr`: a newer ISR that the leader knows is committed."""
+        """Return whether the leader refuses acks=all; `isr`: a newer ISR that the leader knows is committed."""
         members = self.isr if isr is None else isr
         return bool(self.eligible) or len(members) < self.effective_min_isr(min_insync)
 

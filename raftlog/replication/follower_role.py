@@ -123,7 +123,7 @@ class FollowerRole(ReadableRole):
         oldest = now - self.partition.host.replica_lag_time_max
         return self.began_at < oldest and self.partition.host.heard_of_leader_at(self.partition) < oldest
 
-    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
+    def _refuse(self, error: int, diverging: EpochEnd | None) -> PartitionRead:
         """Return an error without offsets, as Kafka does.
 
         librdkafka goes on at the leader only if its offset is past the high watermark of this response. Otherwise it
@@ -131,7 +131,7 @@ class FollowerRole(ReadableRole):
         """
         if error == OffsetOutOfRange.code:
             return PartitionRead(error, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
-        return super()._refuse(error, parting)
+        return super()._refuse(error, diverging)
 
     def fetch_position(self) -> FetchPosition:
         log = self.partition.log

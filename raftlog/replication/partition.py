@@ -195,7 +195,7 @@ class Partition:
             role.update(state)
 
     def _weigh_damage(self, state: PartitionState) -> None:
-        """Return whether the metadata trusts this replica in spite of its damaged log."""
+        """Accept a damaged log if the metadata trusts this replica again (see the module)."""
         if self.log.damage is None:
             self._left_isr = False
             return
@@ -429,12 +429,11 @@ class Partition:
         replica: bool = False,
         search: Search | None = None,
     ) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None if there is no such
-        record.
+        """Return (offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None if there is no
+        such record.
 
-        `search` returns the result of the log's own search, if that ran elsewhere already.
-
-        OffsetNotAvailable until this leader has committed up to the start of its epoch (KIP-207).
+        `search` returns the result of the log's own search, if that ran elsewhere already. Raise OffsetNotAvailable for
+        the end, until this leader has committed up to the start of its epoch (KIP-207).
         """
         self._check_leader_epoch(current_leader_epoch)
         try:
@@ -479,7 +478,7 @@ class Partition:
 
         Under log.flush.policy=os later writes count already, and a sync does not revoke them.
         """
-        self.role.note_flushed(end_offset if self.host.flush_before_commit else self.log.log_end_offset)
+        self.role.note_counted_end(end_offset if self.host.flush_before_commit else self.log.log_end_offset)
 
     def pending_isr_change(self) -> IsrChange | None:
         """Leader: the ISR change to send to the controller, or None. It stays the same until it is answered."""
@@ -497,7 +496,7 @@ class Partition:
         if answer.error_code == 0:
             if answer.leader_epoch == role.leader_epoch and answer.partition_epoch > self.partition_epoch:
                 self.partition_epoch = answer.partition_epoch
-                role.commit_isr(answer.isr, answer.eligible)
+                role.adopt_isr(answer.isr, answer.eligible)
             return False
         if answer.error_code in ISR_CHANGE_REJECTED:
             role.revert_isr_change()

@@ -132,7 +132,7 @@ class ClientLimits:
         """Mute for as long as the controller requested after it had counted (see `mutation_quota`)."""
         self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
 
-    def took(self, seconds: float) -> None:
+    def record_turn(self, seconds: float) -> None:
         """Count the event loop time of a request of this client. Its next response includes the throttle time."""
         if self._request is not None:
             self._request.rate.use(seconds * _PERCENT, self._clock())

@@ -357,7 +357,7 @@ class BrokerServer:
         for connection in tuple(self.connections):
             token_id = None if connection.login is None else connection.login.token_id
             if token_id is not None and token_id not in new.tokens:
-                connection.cut("delegation_token_gone", token_id=token_id)
+                connection.close_now("delegation_token_gone", token_id=token_id)
 
     def send_clients_elsewhere(self) -> None:
         """Close the connections of clients, so that they look for brokers with newer metadata than this broker's.
@@ -389,7 +389,7 @@ class BrokerServer:
         try:
             connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
             if connection.principal != ANONYMOUS:
-                self.broker.audit.login_succeeded(CERTIFICATE, **connection.described())
+                self.broker.audit.login_succeeded(CERTIFICATE, **connection.describe())
         except NoPrincipal as error:
             from raftlog.broker.network.login import LoginFailure
 
@@ -401,24 +401,22 @@ class BrokerServer:
         mechanism, reason, advice = failure
         self.count_closed("login_failed")
         self.counters.failed_logins[mechanism, reason] += 1
-        self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.described())
+        self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.describe())
 
-    def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
-        """Make another broker's newest connection in a lane its only connection there.
-
-        Return False if this connection is older than that.
+    def take_peer(self, connection: Connection, peer: ReplicaId, purpose: int) -> bool:
+        """Keep only another broker's newest connection for each purpose. Return False if this connection is older.
 
         Bytes of an abandoned connection may still arrive after those of the next: the kernel sends what it has taken.
         A fetch offset that comes so late could undo newer progress, or cover records truncated since. A late marker
         could end a newer transaction.
         """
-        if lane == ADMIN_HELLO:
+        if purpose == ADMIN_HELLO:
             self._take_node(connection)
             return True
-        before = self._peers.get((peer.broker_id, lane))
+        before = self._peers.get((peer.broker_id, purpose))
         if before is not None and before.number > connection.number:
             return False
-        self._peers[peer.broker_id, lane] = connection
+        self._peers[peer.broker_id, purpose] = connection
         if before is not None:
             self._end_sessions(before)  # now: a fetch that waits must not read again
             before.abort()
@@ -456,7 +454,7 @@ class BrokerServer:
         self.admission.remove(connection)
         self._end_sessions(connection)
         if connection.peer is not None:
-            key = connection.peer.broker_id, connection.lane
+            key = connection.peer.broker_id, connection.purpose
             if self._peers.get(key) is connection:
                 del self._peers[key]
         if not self.connections:

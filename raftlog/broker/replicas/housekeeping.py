@@ -445,7 +445,7 @@ def _shrink_laggards(partition: Partition) -> bool:
 
 def _has_followers_behind(partition: Partition) -> bool:
     role = partition.role
-    return type(role) is LeaderRole and not role.is_isr_settled
+    return type(role) is LeaderRole and not role.all_caught_up
 
 
 def _is_ahead_of_checkpoint(partition: Partition) -> bool:

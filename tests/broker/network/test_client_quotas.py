@@ -163,7 +163,7 @@ async def test_time_counts_whatever_it_was_used_for() -> None:
     client = world.connect()
     client.send(api_versions(1, version=2))
     assert throttle_ms(client, 18, 2) == 0
-    client.connection.took(18, 0.15)
+    client.connection.record_turn(18, 0.15)
     client.send(api_versions(2, version=2))
     assert throttle_ms(client, 18, 2) == 1_000, "it owes five seconds"
     world.loop.advance(1)
