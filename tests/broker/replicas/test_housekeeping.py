@@ -78,15 +78,20 @@ def test_deleted_records_stay_deleted_over_a_restart() -> None:
     run_scenario(scenario, size=1)
 
 
+async def delete_all_of_three(cluster: BrokerCluster) -> None:
+    """Delete three records; all checkpoints have that."""
+    cluster.create()
+    await cluster.pass_time(0.1)
+    await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
+    cluster[1].partition().delete_records(3)
+    await cluster.pass_time(65)
+
+
 def test_a_log_that_began_anew_has_the_records_before_its_former_log_start() -> None:
     """A power loss comes before the next checkpoint of log starts: that speaks of the log as it was before."""
 
     async def scenario(cluster: BrokerCluster) -> None:
-        cluster.create()
-        await cluster.pass_time(0.1)
-        await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
-        cluster[1].partition().delete_records(3)
-        await cluster.pass_time(65)
+        await delete_all_of_three(cluster)
         assert offsets(cluster, "log-start-offset-checkpoint") == {NAME: 3}
         cluster[1].host.call(cluster[1].partition().log.truncate_fully_and_start_at, 0)
         for value in "abcde":
@@ -102,11 +107,7 @@ def test_log_that_began_anew_and_stays_idle_is_not_judged_by_former_checkpoints(
     """No chore looks at it before its next batch, so all checkpoints speak of the log as it was; its mark stays."""
 
     async def scenario(cluster: BrokerCluster) -> None:
-        cluster.create()
-        await cluster.pass_time(0.1)
-        await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
-        cluster[1].partition().delete_records(3)
-        await cluster.pass_time(65)
+        await delete_all_of_three(cluster)
         cluster[1].host.call(cluster[1].partition().log.truncate_fully_and_start_at, 1)
         cluster.create("u")
         for _ in range(4):
