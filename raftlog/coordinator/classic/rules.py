@@ -1,8 +1,8 @@
 """Rules of a classic group's membership, as functions of values: identity, limits, and the next generation.
 
 Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation. Only the
-return of a static member is none. A generation is Stable once its leader's assignments are recorded. A request that names
-another generation, an unknown member id, or a static id of another member is refused, and changes nothing.
+return of a static member is none. A generation is Stable once its leader's assignments are recorded. A request that
+names another generation, an unknown member id, or a static id of another member is refused, and changes nothing.
 """
 
 from __future__ import annotations
