@@ -379,6 +379,18 @@ class InvalidRegistration(KafkaError, code=119): ...
 class TransactionAbortable(KafkaError, code=120): ...
 
 
+class InvalidRecordState(KafkaError, code=121): ...
+
+
+class ShareSessionNotFound(KafkaError, code=122, retriable=True): ...
+
+
+class InvalidShareSessionEpoch(KafkaError, code=123, retriable=True): ...
+
+
+class FencedStateEpoch(KafkaError, code=124): ...
+
+
 class InvalidVoterKey(KafkaError, code=125): ...
 
 
@@ -389,6 +401,9 @@ class VoterNotFound(KafkaError, code=127): ...
 
 
 class InvalidRegularExpression(KafkaError, code=128): ...
+
+
+class ShareSessionLimitReached(KafkaError, code=133, retriable=True): ...
 
 
 _ONLY_RECEIVED: Final = (
@@ -404,15 +419,10 @@ _ONLY_RECEIVED: Final = (
     ("PositionOutOfRange", 99, False),
     ("OffsetMovedToTieredStorage", 109, False),
     ("UnknownControllerId", 116, False),
-    ("InvalidRecordState", 121, False),
-    ("ShareSessionNotFound", 122, True),
-    ("InvalidShareSessionEpoch", 123, True),
-    ("FencedStateEpoch", 124, False),
     ("RebootstrapRequired", 129, False),
     ("StreamsInvalidTopology", 130, False),
     ("StreamsInvalidTopologyEpoch", 131, False),
     ("StreamsTopologyFenced", 132, False),
-    ("ShareSessionLimitReached", 133, True),
 )
 """Errors that raftlog neither raises nor handles by name: name, code, and whether it is retriable."""
 

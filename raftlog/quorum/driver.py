@@ -183,7 +183,7 @@ class Driver:
         assert not self.changes_voters
         from raftlog.quorum.voters_change import VotersChange
 
-        self._change = VotersChange(self.core, make, self._take_proposals)
+        self._change = VotersChange(self.core, make, self._proposals.append)
         self._schedule()
         return self._change.done
 

@@ -13,12 +13,13 @@ ARROWS: dict[str, frozenset[str]] = {
     "base": frozenset(),
     "records": frozenset({"base"}),
     "protocol": frozenset({"base"}),
+    "sharing": frozenset({"base"}),
     "storage": frozenset({"base", "records"}),
     "security": frozenset({"base"}),
     "metadata": frozenset({"base", "security"}),
     "controller": frozenset({"base", "metadata", "security"}),
     "replication": frozenset({"base", "metadata", "records", "storage"}),
-    "coordinator": frozenset({"base", "metadata", "records", "security"}),
+    "coordinator": frozenset({"base", "metadata", "records", "security", "sharing"}),
     "quorum": frozenset({"base", "metadata"}),
     "broker": frozenset(
         {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
@@ -78,7 +79,17 @@ version.
 """
 
 CORE = frozenset(
-    {"base", "records", "security", "storage", "metadata", "controller", "replication", "coordinator"}
+    {
+        "base",
+        "records",
+        "security",
+        "sharing",
+        "storage",
+        "metadata",
+        "controller",
+        "replication",
+        "coordinator",
+    }
 )
 PORTS = frozenset(
     {

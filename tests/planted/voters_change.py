@@ -52,7 +52,7 @@ def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
     """A leader appends a set before an entry of its term is committed (the erratum of 2015)."""
 
     def propose(driver: Driver, make: Callable[[], VotersRecord]) -> asyncio.Future[None]:
-        driver._change = VotersChange(driver.core, make, driver._take_proposals)
+        driver._change = VotersChange(driver.core, make, driver._proposals.append)
         driver._schedule()
         return driver._change.done
 

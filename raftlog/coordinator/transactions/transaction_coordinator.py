@@ -20,6 +20,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
+from raftlog.coordinator.machines import Machines
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.decisions import AllocateProducerId
@@ -92,21 +93,19 @@ class TransactionCoordinator:
         self._take_id = take_id
         self._room = room
         self._bound = (self._append_records, self._tell)  # once, not for each of very many ids
-        self._runners: dict[str, TransactionRunner] = {}
-        self._waiting: list[tuple[int, str]] = []
-        """A heap of waiting ids: journal offset, id."""
+        self._machines: Machines[str, Transaction] = Machines(
+            lambda transactional_id: self._runner(Transaction(transactional_id)), lambda tail: tail.exists
+        )
         self._timeouts = Timeouts()
         self._unrecorded: dict[str, ProducerIdAndEpoch] = {}
         """The ids with all markers written, before that is recorded."""
-        self._lost: KafkaError | None = None
-        self._committed_offset = 0
         self._to_sweep: list[str] = []
         self._sweeps_at = 0.0
         self.failures = Failures()
         """Ids with failed timed work."""
 
     def __len__(self) -> int:
-        return len(self._runners)
+        return len(self._machines)
 
     def load(self, transactions: Sequence[Transaction], *, at: Moment) -> list[SendMarkers]:
         """Load some ids, all committed: their timers run. Call it until all are loaded, before any request.
@@ -114,7 +113,7 @@ class TransactionCoordinator:
         Return the outcomes to send (again) from then on.
         """
         for transaction in transactions:
-            self._runners[transaction.transactional_id] = self._runner(transaction)
+            self._machines.load(transaction.transactional_id, self._runner(transaction))
             self.counts.update(Transaction(transaction.transactional_id), transaction)
             self._watch(transaction, at)
         self._sweeps_at = at.now + self._sweep_interval_s
@@ -139,27 +138,23 @@ class TransactionCoordinator:
     def _append_records(self, records: tuple[TransactionChanged, ...]) -> int:
         return self._append(encode_all(records))
 
-    def _find(self, transactional_id: str) -> TransactionRunner:
-        """Return an id's machine, or a new machine that is kept once it has state. Raise InvalidRequest."""
-        check_transactional_id(transactional_id)
-        return self._runners.get(transactional_id) or self._runner(Transaction(transactional_id))
-
     def _decide(
         self, transactional_id: str, decide: Callable[[Transaction], Decision], answer: Answer
     ) -> TransactionRunner | None:
         """Run a decision about an id, release what is committed and note what is not."""
-        if self._lost is not None:
-            answer(self._lost)
+        if self._machines.lost is not None:
+            answer(self._machines.lost)
             return None
         try:
-            runner = self._find(transactional_id)
+            check_transactional_id(transactional_id)
         except KafkaError as error:
             answer(error)
             return None
+        runner = self._machines.find(transactional_id)
         before = runner.tail
         runner.handle(decide, answer)
         self.counts.update(before, runner.tail)
-        self._settle(runner)
+        self._machines.settle(transactional_id, runner)
         return runner
 
     def _change(
@@ -172,18 +167,8 @@ class TransactionCoordinator:
     ) -> None:
         """Run a decision that may open or end a transaction."""
         runner = self._decide(transactional_id, decide, answer)
-        if runner is not None and self._lost is None:
+        if runner is not None and self._machines.lost is None:
             self._watch(runner.tail, at)
-
-    def _settle(self, runner: TransactionRunner) -> None:
-        runner.committed(self._committed_offset)
-        transactional_id = runner.tail.transactional_id
-        if runner.parked:
-            heapq.heappush(self._waiting, (runner.end_offset, transactional_id))
-        if runner.tail.exists or runner.parked:
-            self._runners[transactional_id] = runner
-        else:
-            self._runners.pop(transactional_id, None)
 
     def _watch(self, tail: Transaction, at: Moment) -> None:
         """Run a timer for an open transaction only. A wall clock that went back does not extend it."""
@@ -198,19 +183,11 @@ class TransactionCoordinator:
 
     def committed(self, end_offset: int) -> None:
         """Answer and send what waited for the high watermark `end_offset`."""
-        self._committed_offset = end_offset
-        while self._waiting and self._waiting[0][0] <= end_offset:
-            runner = self._runners.get(heapq.heappop(self._waiting)[1])
-            if runner is not None:
-                runner.committed(end_offset)
-                if not runner.parked:
-                    self._settle(runner)
+        self._machines.committed(end_offset)
 
     def on_unloaded(self, error: KafkaError) -> None:
         """The partition is lost: answer all waiting and further requests with `error`."""
-        self._lost = error
-        for runner in self._runners.values():
-            runner.stand_down(error)
+        self._machines.on_unloaded(error)
 
     # -- producers -----------------------------------------------------------------------------------------
 
@@ -227,7 +204,7 @@ class TransactionCoordinator:
                 raise PolicyViolation(f"raftlog.transaction.max.ids is {limit}")
             return decisions.decide_init(tail, request, take_id=self._take_id, now_ms=at.now_ms)
 
-        runner = self._runners.get(request.transactional_id)
+        runner = self._machines.get(request.transactional_id)
         was_open = runner is not None and runner.tail.state is TransactionState.ONGOING
         self._change(request.transactional_id, decide, answer, at=at)
         if was_open and runner is not None and runner.tail.state is TransactionState.PREPARE_ABORT:
@@ -257,7 +234,7 @@ class TransactionCoordinator:
 
     def markers_written(self, transactional_id: str, producer: ProducerIdAndEpoch, *, now_ms: int) -> None:
         """Record that every partition has the marker of this producer's transaction."""
-        if self._lost is None:
+        if self._machines.lost is None:
             self._unrecorded[transactional_id] = producer
             try:
                 self._complete(transactional_id, now_ms)
@@ -268,7 +245,7 @@ class TransactionCoordinator:
 
     def is_ending(self, transactional_id: str) -> bool:
         """Whether a transaction's outcome is decided, but not yet recorded as complete."""
-        runner = self._runners.get(transactional_id)
+        runner = self._machines.get(transactional_id)
         return runner is not None and runner.tail.state in PREPARED_STATES
 
     def _complete(self, transactional_id: str, now_ms: int) -> None:
@@ -285,7 +262,7 @@ class TransactionCoordinator:
 
     def tick(self, at: Moment, *, most: int = IDS_PER_SWEEP) -> int:
         """Abort transactions after their timeout, and retry refused changes; return how many, at most `most`."""
-        if self._lost is not None:
+        if self._machines.lost is not None:
             return 0
         due = self._timeouts.pop_due(at.now, most=most)
         for transactional_id in due:
@@ -313,15 +290,15 @@ class TransactionCoordinator:
     def sweep(self, at: Moment, *, most: int) -> int:
         """Expire unused ids among at most `most`, all ids once per check interval; return how many were checked."""
         if not self._to_sweep:
-            if at.now < self._sweeps_at or self._lost is not None:
+            if at.now < self._sweeps_at or self._machines.lost is not None:
                 return 0
             self._sweeps_at = at.now + self._sweep_interval_s
-            self._to_sweep = list(self._runners)
+            self._to_sweep = list(self._machines)
         batch, self._to_sweep = self._to_sweep[:most], self._to_sweep[most:]
         expiration_ms = self._config.transactional_id_expiration_ms
         expire = partial(decisions.decide_expire, now_ms=at.now_ms, expiration_ms=expiration_ms)
         for each in batch:
-            if each in self._runners:
+            if each in self._machines:
                 self._try(EXPIRY, each, at.now, partial(self._decide, each, expire, _nobody_waits))
         return len(batch)
 
@@ -332,7 +309,7 @@ class TransactionCoordinator:
 
     def transactional_ids(self) -> list[str]:
         """Return the known ids."""
-        return list(self._runners)
+        return list(self._machines)
 
     def read(self, transactional_id: str, answer: Answer) -> None:
         """Call `answer` with the committed Transaction. Its `exists` is False for an unknown id."""

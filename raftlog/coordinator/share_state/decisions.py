@@ -1,0 +1,99 @@
+"""What a share coordinator decides: pure functions of a share partition's state and a request (KIP-932).
+
+Epochs fence. A leader reads with its leader epoch, which is recorded, and so its predecessor can write no more. A start
+offset is set with a higher state epoch, and so the leader with the former state can write no more.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from raftlog.base.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
+from raftlog.base.machine import Decision
+from raftlog.coordinator.share_state.share_state import (
+    SharePartitionKey,
+    ShareSnapshot,
+    ShareState,
+    ShareUpdate,
+    merge,
+)
+from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+
+
+def decide_initialize(state: ShareState, request: InitializeState, *, now_ms: int) -> Decision:
+    """Begin a state. Raise FencedStateEpoch.
+
+    A request that comes again, or late, has the epoch of the state that it began. It has no effect, since a leader may
+    have changed that state. Apache Kafka begins anew if the start offset is another.
+    """
+    if state.exists:
+        if request.state_epoch < state.state_epoch:
+            raise FencedStateEpoch(f"the state epoch is {state.state_epoch}")
+        if request.state_epoch == state.state_epoch:
+            return Decision()
+    begun = ShareState(
+        state.snapshot_epoch + 1,
+        request.state_epoch,
+        start_offset=request.start_offset,
+        create_timestamp_ms=now_ms,
+        write_timestamp_ms=now_ms,
+    )
+    return Decision((ShareSnapshot(request.key, begun),))
+
+
+def decide_read(state: ShareState, request: ReadState) -> Decision:
+    """Return the state, after its leader epoch is recorded. Raise InvalidRequest, FencedLeaderEpoch."""
+    _check(state, request.leader_epoch)
+    if request.leader_epoch <= state.leader_epoch:
+        return Decision(reply=state)
+    update = ShareUpdate(
+        request.key,
+        state.snapshot_epoch,
+        request.leader_epoch,
+        start_offset=-1,
+        batches=(),
+        delivery_complete_count=state.delivery_complete_count,
+    )
+    return Decision((update,), reply=msgspec.structs.replace(state, leader_epoch=request.leader_epoch))
+
+
+def decide_write(
+    state: ShareState, request: WriteState, *, updates_per_snapshot: int, now_ms: int
+) -> Decision:
+    """Record a leader's change. Raise InvalidRequest, FencedLeaderEpoch, FencedStateEpoch."""
+    _check(state, request.leader_epoch)
+    if request.state_epoch < state.state_epoch:
+        raise FencedStateEpoch(f"the state epoch is {state.state_epoch}")
+    change = {
+        "leader_epoch": request.leader_epoch,
+        "start_offset": request.start_offset,
+        "batches": request.batches,
+        "delivery_complete_count": request.delivery_complete_count,
+    }
+    if state.updates < updates_per_snapshot:
+        return Decision((ShareUpdate(request.key, state.snapshot_epoch, **change),))  # type: ignore[arg-type]
+    return Decision((_snapshot(request.key, merge(state, **change), now_ms),))  # type: ignore[arg-type]
+
+
+def decide_snapshot(state: ShareState, key: SharePartitionKey, *, now_ms: int) -> Decision:
+    """Write a snapshot of a state that has not changed for long, so that the records before it can be deleted."""
+    return Decision((_snapshot(key, state, now_ms),) if state.exists else ())
+
+
+def decide_delete(state: ShareState, key: SharePartitionKey) -> Decision:
+    """End a state; without one there is nothing to do."""
+    return Decision((ShareSnapshot(key, None),) if state.exists else ())
+
+
+def _check(state: ShareState, leader_epoch: int) -> None:
+    if not state.exists:
+        raise InvalidRequest("the share partition is not initialized")
+    if leader_epoch < state.leader_epoch:
+        raise FencedLeaderEpoch(f"the leader epoch is {state.leader_epoch}")
+
+
+def _snapshot(key: SharePartitionKey, state: ShareState, now_ms: int) -> ShareSnapshot:
+    epoch = state.snapshot_epoch + 1
+    return ShareSnapshot(
+        key, msgspec.structs.replace(state, snapshot_epoch=epoch, write_timestamp_ms=now_ms, updates=0)
+    )

@@ -1,0 +1,114 @@
+"""The state of one share partition as a value, and the effect of its records.
+
+A snapshot has all of it. Updates follow, each with what changed, until the next snapshot. Every record of a partition's
+topic before the oldest live snapshot is redundant, so that topic is pruned instead of compacted.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, encode_uuid
+from raftlog.sharing.delivery import StateBatch
+from raftlog.sharing.state_batches import combine
+
+NO_COUNT: Final = -1
+"""The number of completed records, where the writer does not know it."""
+
+
+class SharePartitionKey(NamedTuple):
+    """A partition of a topic, in a share group."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+    def __str__(self) -> str:
+        """Return the text that Apache Kafka hashes to find its share coordinator (KIP-932)."""
+        return f"{self.group_id}:{encode_uuid(self.topic_id)}:{self.partition}"
+
+
+class ShareState(msgspec.Struct, frozen=True):
+    """The state of one share partition. `start_offset` is -1 until its first leader knows where to begin.
+
+    `state_epoch` rises when an administrator sets the start offset, `leader_epoch` when another leader reads the state:
+    both fence writers that know less. `updates` counts the updates since the snapshot.
+    """
+
+    snapshot_epoch: int = NO_EPOCH
+    state_epoch: int = NO_EPOCH
+    leader_epoch: int = NO_EPOCH
+    start_offset: int = NO_OFFSET
+    batches: tuple[StateBatch, ...] = ()
+    delivery_complete_count: int = NO_COUNT
+    create_timestamp_ms: int = -1
+    write_timestamp_ms: int = -1
+    updates: int = 0
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is initialized."""
+        return self.snapshot_epoch != NO_EPOCH
+
+
+UNINITIALIZED: Final = ShareState()
+
+
+class ShareSnapshot(NamedTuple):
+    """The whole state; None removes it."""
+
+    key: SharePartitionKey
+    state: ShareState | None
+
+
+class ShareUpdate(NamedTuple):
+    """What changed in a state. `start_offset` is -1 where it did not."""
+
+    key: SharePartitionKey
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...]
+    delivery_complete_count: int = NO_COUNT
+
+
+ShareRecord = ShareSnapshot | ShareUpdate
+
+
+def apply(state: ShareState, records: tuple[ShareRecord, ...]) -> ShareState:
+    """Return the state after the records."""
+    for record in records:
+        if isinstance(record, ShareSnapshot):
+            state = UNINITIALIZED if record.state is None else record.state
+        else:
+            state = merge(
+                state,
+                leader_epoch=record.leader_epoch,
+                start_offset=record.start_offset,
+                batches=record.batches,
+                delivery_complete_count=record.delivery_complete_count,
+            )
+    return state
+
+
+def merge(
+    state: ShareState,
+    *,
+    leader_epoch: int,
+    start_offset: int,
+    batches: tuple[StateBatch, ...],
+    delivery_complete_count: int,
+) -> ShareState:
+    """Return the state after an update. The start offset never goes back."""
+    start_offset = max(start_offset, state.start_offset)
+    return msgspec.structs.replace(
+        state,
+        leader_epoch=leader_epoch,
+        start_offset=start_offset,
+        batches=combine((*state.batches, *batches), start_offset=max(start_offset, 0)),
+        delivery_complete_count=delivery_complete_count,
+        updates=state.updates + 1,
+    )

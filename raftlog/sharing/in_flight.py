@@ -1,0 +1,139 @@
+"""The records of a share partition that are in flight, in adjacent ranges of offsets, without holes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+
+import msgspec
+
+from raftlog.sharing.delivery import FINAL_STATES, DeliveryState
+
+_FIRST_OFFSET = attrgetter("first_offset")
+
+
+class InFlightRange(msgspec.Struct, gc=False):
+    """Offsets in the same state. `member_id` and `lock_expires_at` count while it is acquired.
+
+    `pending` is the state that it gets when the write that is under way succeeds. It is acquired until then.
+    """
+
+    first_offset: int
+    end_offset: int
+    state: DeliveryState = DeliveryState.AVAILABLE
+    delivery_count: int = 0
+    member_id: str | None = None
+    lock_expires_at: float = 0.0
+    pending: DeliveryState | None = None
+
+    @property
+    def is_available(self) -> bool:
+        return self.state is DeliveryState.AVAILABLE
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a member holds its lock, and has not acknowledged it."""
+        return self.state is DeliveryState.ACQUIRED and self.pending is None
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL_STATES
+
+    def settle(self, state: DeliveryState) -> None:
+        """Let it have a state in which no member holds it."""
+        self.state, self.member_id, self.lock_expires_at, self.pending = state, None, 0.0, None
+
+    def split(self, offset: int) -> InFlightRange:
+        """Give up the offsets from `offset` on; return them as another range."""
+        after = msgspec.structs.replace(self, first_offset=offset)
+        self.end_offset = offset
+        return after
+
+    def is_like(self, other: InFlightRange) -> bool:
+        return (
+            self.state is other.state
+            and self.delivery_count == other.delivery_count
+            and self.pending is other.pending
+            and self.member_id == other.member_id
+            and self.lock_expires_at == other.lock_expires_at
+        )
+
+
+class InFlightRanges:
+    """The ranges from `start_offset` to `end_offset`: Kafka's SPSO, and the offset after its SPEO."""
+
+    __slots__ = ("_ranges", "end_offset", "start_offset")
+
+    def __init__(self, start_offset: int) -> None:
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self._ranges: list[InFlightRange] = []
+
+    def __iter__(self) -> Iterator[InFlightRange]:
+        return iter(self._ranges)
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def overlapping(self, first_offset: int, end_offset: int) -> Iterator[InFlightRange]:
+        """Yield the ranges that have any of these offsets. They must not change their bounds meanwhile."""
+        at = max(self._index(first_offset), 0)
+        while at < len(self._ranges) and self._ranges[at].first_offset < end_offset:
+            yield self._ranges[at]
+            at += 1
+
+    def _index(self, offset: int) -> int:
+        """Return the place of the range that has an offset, or of the last range before it."""
+        return bisect_right(self._ranges, offset, key=_FIRST_OFFSET) - 1
+
+    def cut(self, first_offset: int, end_offset: int) -> list[InFlightRange]:
+        """Return ranges of just these offsets, as far as they are in flight. `join` them after a change."""
+        first_offset, end_offset = max(first_offset, self.start_offset), min(end_offset, self.end_offset)
+        if first_offset >= end_offset:
+            return []
+        begins = self._begin(first_offset)
+        return self._ranges[begins : self._begin(end_offset)]
+
+    def _begin(self, offset: int) -> int:
+        """Let a range begin at this offset, and return its place."""
+        if offset >= self.end_offset:
+            return len(self._ranges)
+        at = self._index(offset)
+        if self._ranges[at].first_offset < offset:
+            at += 1
+            self._ranges.insert(at, self._ranges[at - 1].split(offset))
+        return at
+
+    def join(self, first_offset: int, end_offset: int) -> None:
+        """Join neighbours that are alike, among the ranges of these offsets and beside them."""
+        begins, ends = max(self._index(first_offset) - 1, 0), self._index(end_offset) + 1
+        joined: list[InFlightRange] = []
+        for each in self._ranges[begins:ends]:
+            if joined and joined[-1].is_like(each):
+                joined[-1].end_offset = each.end_offset
+            else:
+                joined.append(each)
+        self._ranges[begins:ends] = joined
+
+    def extend(self, end_offset: int, state: DeliveryState = DeliveryState.AVAILABLE, count: int = 0) -> None:
+        """Take the offsets up to `end_offset` into flight."""
+        if end_offset > self.end_offset:
+            self._ranges.append(InFlightRange(self.end_offset, end_offset, state, count))
+            self.end_offset = end_offset
+
+    def advance(self, start_offset: int) -> None:
+        """Drop all offsets below `start_offset`, whatever their state is."""
+        if start_offset >= self.end_offset:
+            self._ranges.clear()
+            self.end_offset = start_offset
+        else:
+            del self._ranges[: self._begin(start_offset)]
+        self.start_offset = start_offset
+
+    def end_of_final(self) -> int:
+        """Return the end of the final ranges at the start, also counting what is being written."""
+        for each in self._ranges:
+            if not (each.is_final or each.pending in FINAL_STATES):
+                return each.first_offset
+        return self.end_offset

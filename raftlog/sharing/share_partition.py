@@ -1,0 +1,335 @@
+"""One partition of one share group, in its leader's memory: which member has which records, until when.
+
+A change by a member takes two steps. `acknowledge` notes it as pending. `take_write` returns all noted changes as a
+write for the share coordinator, and `complete` makes them real, or takes them back. At most a single write is under
+way, so later acknowledgements go with the next write. A write has the start offset as it will be after it.
+
+Locks that expire, and the locks of a session that ends, are given up at once. Their delivery counts go with the next
+write. A member that acknowledged in time keeps its pending change, and its lock if the change is taken back.
+
+The machine knows no time, log or coordinator: `now` is in seconds of a clock that does not go back. Its owner drops it
+once it is fenced, and makes another from what the coordinator has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from math import inf
+from typing import Final
+
+from raftlog.base.errors import InvalidRecordState, InvalidRequest
+from raftlog.sharing.acquisition import Candidate, choose, new_candidates, split
+from raftlog.sharing.delivery import (
+    FINAL_STATES,
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquireRequest,
+    DeliveryState,
+    FetchedBatch,
+    ShareLimits,
+    StateBatch,
+    StateWrite,
+)
+from raftlog.sharing.in_flight import InFlightRange, InFlightRanges
+from raftlog.sharing.state_batches import combine
+
+Span = tuple[int, int, AcknowledgeType]
+"""Offsets of an acknowledgement, first and end, and its type."""
+
+_STATE_AFTER: Final = {
+    AcknowledgeType.GAP: DeliveryState.ARCHIVED,
+    AcknowledgeType.ACCEPT: DeliveryState.ACKNOWLEDGED,
+    AcknowledgeType.REJECT: DeliveryState.ARCHIVED,
+}
+
+
+class SharePartition:
+    """`batches`: the state as read back. Offsets between them were never written, so they are available."""
+
+    def __init__(
+        self, start_offset: int, batches: Iterable[StateBatch] = (), *, limits: ShareLimits | None = None
+    ) -> None:
+        self.limits = limits or ShareLimits()
+        """May be replaced at any time."""
+        self._ranges = InFlightRanges(start_offset)
+        self._maybe_available = start_offset
+        """No offset below it is available."""
+        self._next_expiry_at = inf
+        """No lock expires before."""
+        self._pending: list[tuple[int, int]] = []
+        """The offsets with pending changes that no write has yet, first and end."""
+        self._released: list[tuple[int, int]] = []
+        """The offsets with locks that were given up, which no write has yet."""
+        self._writing: StateWrite | None = None
+        self._next_write = 1
+        for each in combine(batches, start_offset=start_offset):
+            self._ranges.extend(each.first_offset)
+            self._ranges.extend(each.last_offset + 1, each.state, each.delivery_count)
+        self._pass_final()
+
+    # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is not final: Kafka's SPSO."""
+        return self._ranges.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what was fetched: the offset after Kafka's SPEO."""
+        return self._ranges.end_offset
+
+    @property
+    def next_expiry_at(self) -> float:
+        """When to call `expire` next, or infinity. It may be early."""
+        return self._next_expiry_at
+
+    @property
+    def ranges(self) -> Iterator[InFlightRange]:
+        """The ranges in flight, in order; not to be changed."""
+        return iter(self._ranges)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a fetch yields no record until locks at the start are given up."""
+        in_flight = self.end_offset - self.start_offset
+        return in_flight >= self.limits.max_locks and self.next_fetch_offset() == self.end_offset
+
+    def next_fetch_offset(self) -> int:
+        """Return the first available offset, at most the end offset."""
+        for each in self._ranges.overlapping(self._maybe_available, self.end_offset):
+            if each.is_available:
+                self._maybe_available = each.first_offset
+                return each.first_offset
+        self._maybe_available = self.end_offset
+        return self.end_offset
+
+    # -- acquiring -----------------------------------------------------------------------------------------
+
+    def acquire(
+        self, request: AcquireRequest, batches: Sequence[FetchedBatch], *, fetch_offset: int, now: float
+    ) -> list[Acquired]:
+        """Give a member the locks of available records among `batches`, which were read from `fetch_offset` on."""
+        self.expire(now)
+        if not batches or request.max_records <= 0:
+            return []
+        assert fetch_offset <= self.end_offset
+        self._archive(fetch_offset, batches[0].first_offset)  # compaction removed them
+        for each in batches:
+            if each.is_withheld:
+                self._archive(each.first_offset, min(each.last_offset + 1, self.end_offset))
+        chosen = choose(self._candidates(batches), batches, request=request, limits=self.limits)
+        self._extend(batches, chosen)
+        found: list[Acquired] = []
+        for span in chosen:
+            self._lock(span, request.member_id, now)
+            acquired = Acquired(span.first_offset, span.end_offset - 1, span.delivery_count + 1)
+            found += (
+                split(acquired, batches, request.batch_size) if not request.is_record_limit else (acquired,)
+            )
+        self._pass_final()
+        return found
+
+    def _archive(self, first_offset: int, end_offset: int) -> None:
+        """Archive what is available of these offsets, even beyond the end. It is not written: the log says it."""
+        self._ranges.extend(end_offset)
+        for each in self._ranges.cut(first_offset, end_offset):
+            if each.is_available:
+                each.settle(DeliveryState.ARCHIVED)
+        self._ranges.join(first_offset, end_offset)
+
+    def _candidates(self, batches: Sequence[FetchedBatch]) -> Iterator[Candidate]:
+        first_offset = max(batches[0].first_offset, self.start_offset)
+        end_offset = batches[-1].last_offset + 1
+        for each in self._ranges.overlapping(first_offset, end_offset):
+            if each.is_available:
+                begins, ends = max(each.first_offset, first_offset), min(each.end_offset, end_offset)
+                yield Candidate(begins, ends, each.delivery_count, ends - begins)
+        room = self.limits.max_locks - (self.end_offset - self.start_offset)
+        yield from new_candidates(batches, self.end_offset, room=room)
+
+    def _extend(self, batches: Sequence[FetchedBatch], chosen: Sequence[Candidate]) -> None:
+        """Take the new offsets into flight that were chosen, and the withheld batches before and just after them."""
+        before = self.end_offset
+        if chosen:
+            self._ranges.extend(chosen[-1].end_offset)
+        for each in batches:
+            if each.is_withheld and before <= each.last_offset and each.first_offset <= self.end_offset:
+                self._archive(max(each.first_offset, before), each.last_offset + 1)
+
+    def _lock(self, span: Candidate, member_id: str, now: float) -> None:
+        expires_at = now + self.limits.lock_s
+        for each in self._ranges.cut(span.first_offset, span.end_offset):
+            each.state, each.member_id, each.lock_expires_at = DeliveryState.ACQUIRED, member_id, expires_at
+            each.delivery_count += 1
+        self._ranges.join(span.first_offset, span.end_offset)
+        self._next_expiry_at = min(self._next_expiry_at, expires_at)
+
+    # -- acknowledging -------------------------------------------------------------------------------------
+
+    def acknowledge(
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], *, now: float
+    ) -> int | None:
+        """Note a member's acknowledgements, all or none of them. Raise InvalidRecordState, InvalidRequest.
+
+        Return the number of the write after which they may be answered, or None if they may be at once.
+        """
+        self.expire(now)
+        spans = [span for each in acknowledgements for span in _spans(each, self.start_offset)]
+        self._check(member_id, spans)
+        changes = [each for each in spans if each[2] is not AcknowledgeType.RENEW]
+        for first_offset, end_offset, type_ in spans:
+            for each in self._ranges.cut(first_offset, end_offset):
+                if type_ is AcknowledgeType.RENEW:
+                    each.lock_expires_at = now + self.limits.lock_s
+                else:
+                    each.pending = self._state_after(type_, each.delivery_count)
+            self._ranges.join(first_offset, end_offset)
+        self._pending += [(first_offset, end_offset) for first_offset, end_offset, _ in changes]
+        return self._next_write if changes else None
+
+    def _state_after(self, type_: AcknowledgeType, delivery_count: int) -> DeliveryState:
+        return _STATE_AFTER.get(type_) or self.limits.state_after_release(delivery_count)
+
+    def _check(self, member_id: str, spans: Sequence[Span]) -> None:
+        """Raise InvalidRecordState unless the member holds the locks of all these offsets."""
+        checked = self.start_offset
+        for first_offset, end_offset, _ in spans:
+            if first_offset < checked:
+                raise InvalidRequest("acknowledgement batches must be in order, and not overlap")
+            if end_offset > self.end_offset:
+                raise InvalidRequest("offsets past the acquired records cannot be acknowledged")
+            checked = end_offset
+            for each in self._ranges.overlapping(first_offset, end_offset):
+                if not each.is_held or each.member_id != member_id:
+                    raise InvalidRecordState("the member has not acquired the record, or no longer has it")
+
+    # -- giving up -----------------------------------------------------------------------------------------
+
+    def expire(self, now: float) -> bool:
+        """Give up the locks that have expired; return whether there were any."""
+        if now < self._next_expiry_at:
+            return False
+        released = self._release(
+            each for each in self._ranges if each.is_held and each.lock_expires_at <= now
+        )
+        held = (each.lock_expires_at for each in self._ranges if each.is_held)
+        self._next_expiry_at = min(held, default=inf)
+        return released
+
+    def release_member(self, member_id: str) -> bool:
+        """Give up all locks of a member after the end of its session; return whether it had any."""
+        return self._release(each for each in self._ranges if each.is_held and each.member_id == member_id)
+
+    def _release(self, held: Iterable[InFlightRange]) -> bool:
+        changed = [(each.first_offset, each.end_offset, each) for each in held]
+        for first_offset, end_offset, each in changed:
+            self._settle(each, self.limits.state_after_release(each.delivery_count))
+            self._released.append((first_offset, end_offset))
+        for first_offset, end_offset, _ in changed:
+            self._ranges.join(first_offset, end_offset)
+        self._pass_final()
+        return bool(changed)
+
+    def _settle(self, each: InFlightRange, state: DeliveryState) -> None:
+        each.settle(state)
+        if state is DeliveryState.AVAILABLE:
+            self._maybe_available = min(self._maybe_available, each.first_offset)
+
+    def advance_log_start(self, log_start_offset: int) -> None:
+        """Drop the offsets that the log no longer has."""
+        if log_start_offset > self.start_offset:
+            self._ranges.advance(log_start_offset)
+            self._pass_final()
+
+    def _pass_final(self) -> None:
+        """Move the start offset over what is final. What is being written is not final yet."""
+        start_offset = self.end_offset
+        for each in self._ranges:
+            if not each.is_final:
+                start_offset = each.first_offset
+                break
+        if start_offset > self.start_offset:
+            self._ranges.advance(start_offset)
+        self._maybe_available = max(self._maybe_available, start_offset)
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    def take_write(self) -> StateWrite | None:
+        """Return all changes since the last write; None if there are none, or a write is under way."""
+        if self._writing is not None or not (self._pending or self._released):
+            return None
+        start_offset = self._ranges.end_of_final()
+        spans = (*self._pending, *self._released)
+        batches = combine(
+            (each for span in spans for each in self._batches(*span)), start_offset=start_offset
+        )
+        complete = sum(
+            each.end_offset - each.first_offset
+            for each in self._ranges.overlapping(start_offset, self.end_offset)
+            if _state_after_write(each) in FINAL_STATES
+        )
+        self._writing = StateWrite(
+            self._next_write, start_offset, batches, complete, tuple(self._pending), tuple(self._released)
+        )
+        self._pending, self._released = [], []
+        self._next_write += 1
+        return self._writing
+
+    def _batches(self, first_offset: int, end_offset: int) -> Iterator[StateBatch]:
+        for each in self._ranges.overlapping(first_offset, end_offset):
+            state, count = _state_after_write(each), each.delivery_count
+            if state is DeliveryState.ACQUIRED:  # released, and acquired again before it was written
+                state, count = DeliveryState.AVAILABLE, count - 1
+            last_offset = min(each.end_offset, end_offset) - 1
+            yield StateBatch(max(each.first_offset, first_offset), last_offset, state, count)
+
+    def complete(self, write: StateWrite, *, is_written: bool) -> None:
+        """Make the pending changes of a write real, or take them back. Locks that were given up are written again."""
+        assert write is self._writing, "a single write is under way at a time"
+        self._writing = None
+        for first_offset, end_offset in write.pending:
+            for each in self._ranges.cut(first_offset, end_offset):
+                assert each.pending is not None
+                if is_written:
+                    self._settle(each, each.pending)
+                else:
+                    each.pending = None
+                    self._next_expiry_at = min(self._next_expiry_at, each.lock_expires_at)
+            self._ranges.join(first_offset, end_offset)
+        if not is_written:
+            self._released = _joined((*write.released, *self._released))
+        self._pass_final()
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans that do not touch, so that they stay few while no write succeeds."""
+    joined: list[tuple[int, int]] = []
+    for first_offset, end_offset in sorted(spans):
+        if joined and first_offset <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end_offset)
+        else:
+            joined.append((first_offset, end_offset))
+    return joined
+
+
+def _state_after_write(each: InFlightRange) -> DeliveryState:
+    return each.state if each.pending is None else each.pending
+
+
+def _spans(acknowledgement: Acknowledgement, start_offset: int) -> Iterator[Span]:
+    """Yield the runs of one type; what is below `start_offset` needs no acknowledgement any more."""
+    first_offset, last_offset, types = acknowledgement
+    count = last_offset - first_offset + 1
+    if count < 1 or len(types) not in (1, count):
+        raise InvalidRequest("an acknowledgement has one type for all its offsets, or one for each")
+    runs = (
+        [(types[0], count)] if len(types) == 1 else [(each, len(list(run))) for each, run in groupby(types)]
+    )
+    for type_, length in runs:
+        end_offset = first_offset + length
+        if end_offset > start_offset:
+            yield max(first_offset, start_offset), end_offset, type_
+        first_offset = end_offset

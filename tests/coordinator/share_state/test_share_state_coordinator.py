@@ -1,0 +1,279 @@
+"""The share coordinator keeps what leaders write, fences old ones, and loses no state (KIP-932)."""
+
+from __future__ import annotations
+
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.errors import (
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+)
+from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
+from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
+from raftlog.coordinator.share_state.share_state_records import KeyValue
+from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
+from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+from raftlog.coordinator.timer import Moment
+from raftlog.records.batch import BatchHeader, build_batch, iter_headers, new_record
+from raftlog.sharing.delivery import DeliveryState, StateBatch
+
+TOPIC = UUID("00112233-4455-6677-8899-aabbccddeeff")
+KEYS = [SharePartitionKey("work", TOPIC, index) for index in range(3)]
+KEY = KEYS[0]
+ACKNOWLEDGED, AVAILABLE = DeliveryState.ACKNOWLEDGED, DeliveryState.AVAILABLE
+
+
+class Setup:
+    """A coordinator on a journal in memory."""
+
+    def __init__(self, *, updates_per_snapshot: int = 500) -> None:
+        self.journal: list[tuple[int, tuple[KeyValue, ...]]] = []
+        """Batches by their first offsets."""
+        self.end_offset = self.committed_offset = self.start_offset = 0
+        self.now_ms = 1_000
+        self._updates_per_snapshot = updates_per_snapshot
+        self.coordinator = self._new()
+
+    def _new(self) -> ShareStateCoordinator:
+        return ShareStateCoordinator(self._append, updates_per_snapshot=self._updates_per_snapshot)
+
+    def _append(self, records: tuple[KeyValue, ...]) -> int:
+        self.journal.append((self.end_offset, records))
+        self.end_offset += len(records)
+        return self.end_offset
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.now_ms / 1000, self.now_ms)
+
+    def commit(self, end_offset: int | None = None) -> None:
+        self.committed_offset = self.end_offset if end_offset is None else end_offset
+        self.coordinator.committed(self.committed_offset)
+
+    def ask(self, call: object, *arguments: object, commit: bool = True) -> list[object]:
+        """Return the answers so far: raise it if it is an error."""
+        answers: list[object] = []
+        is_timed = call not in (
+            ShareStateCoordinator.read,
+            ShareStateCoordinator.delete,
+            ShareStateCoordinator.summary,
+        )
+        call(self.coordinator, *arguments, answers.append, **({"at": self.at} if is_timed else {}))  # type: ignore[operator]
+        if commit:
+            self.commit()
+        for each in answers:
+            if isinstance(each, KafkaError):
+                raise each
+        return answers
+
+    def initialize(self, epoch: int = 1, *, start: int = -1, key: SharePartitionKey = KEY) -> None:
+        self.ask(ShareStateCoordinator.initialize, InitializeState(key, epoch, start))
+
+    def read(self, leader_epoch: int = 0) -> ShareState:
+        (state,) = self.ask(ShareStateCoordinator.read, ReadState(KEY, leader_epoch))
+        assert isinstance(state, ShareState)
+        return state
+
+    def write(
+        self,
+        *batches: StateBatch,
+        start: int = -1,
+        state_epoch: int = 1,
+        leader_epoch: int = 0,
+        commit: bool = True,
+    ) -> list[object]:
+        request = WriteState(KEY, state_epoch, leader_epoch, start, batches)
+        return self.ask(ShareStateCoordinator.write, request, commit=commit)
+
+    def replay(self) -> ShareStateReplay:
+        """Replay what is committed, and was not deleted."""
+        replay = ShareStateReplay()
+        for offset, records in self.journal:
+            if self.start_offset <= offset < self.committed_offset:
+                batch = bytearray(
+                    build_batch([new_record(key, value, timestamp=0) for key, value in records])
+                )
+                ((_, header),) = iter_headers(memoryview(batch))
+                assert isinstance(header, BatchHeader)
+                batch[:8] = offset.to_bytes(8, "big")
+                replay.feed(batch)
+        return replay
+
+    def fail_over(self) -> None:
+        """Lose what is not committed, and let another coordinator read the rest back."""
+        self.coordinator.on_unloaded(NotCoordinator())
+        self.journal = [each for each in self.journal if each[0] < self.committed_offset]
+        self.end_offset = self.committed_offset
+        replay = self.replay()
+        self.coordinator = self._new()
+        self.coordinator.load(replay.states, replay.snapshot_offsets)
+        self.coordinator.committed(self.committed_offset)
+
+
+def acknowledged(first: int, last: int, count: int = 1) -> StateBatch:
+    return StateBatch(first, last, ACKNOWLEDGED, count)
+
+
+def test_a_state_is_read_back_as_it_was_written() -> None:
+    """The start offset and the batches merge: what is below the start offset is gone."""
+    setup = Setup()
+    setup.initialize()
+    assert setup.read().start_offset == -1
+    setup.write(acknowledged(3, 5), start=0)
+    setup.write(acknowledged(0, 2))
+    assert setup.read().batches == (acknowledged(0, 5),)
+    setup.write(start=4)
+    setup.write(StateBatch(5, 5, AVAILABLE, 2), start=1)
+    setup.fail_over()
+    state = setup.read()
+    assert (state.start_offset, state.batches) == (4, (acknowledged(4, 4), StateBatch(5, 5, AVAILABLE, 2)))
+
+
+def test_an_answer_waits_for_the_commit() -> None:
+    """The fsync law: a leader answers a member only after its change is committed."""
+    setup = Setup()
+    setup.initialize()
+    assert setup.write(start=5, commit=False) == []
+    answers: list[object] = []
+    setup.coordinator.read(ReadState(KEY, 0), answers.append)
+    assert answers == [], "a read sees no change that may vanish"
+    setup.commit()
+    assert isinstance(answers[0], ShareState)
+
+
+def test_the_next_leaders_epoch_fences_the_leader_before() -> None:
+    """A read with a higher leader epoch is recorded, and so it survives a new coordinator."""
+    setup = Setup()
+    setup.initialize()
+    assert setup.read(leader_epoch=3).leader_epoch == 3
+    setup.read(leader_epoch=4)
+    setup.fail_over()
+    with pytest.raises(FencedLeaderEpoch):
+        setup.write(start=5, leader_epoch=3)
+    with pytest.raises(FencedLeaderEpoch):
+        setup.read(leader_epoch=3)
+    setup.write(start=5, leader_epoch=4)
+    assert setup.read(leader_epoch=4).start_offset == 5
+
+
+def test_another_start_offset_fences_the_leader_that_knows_the_former() -> None:
+    """AlterShareGroupOffsets initializes the state with a higher state epoch, also to an earlier offset."""
+    setup = Setup()
+    setup.initialize(epoch=1, start=50)
+    setup.write(acknowledged(60, 70))
+    setup.initialize(epoch=2, start=10)
+    setup.fail_over()
+    with pytest.raises(FencedStateEpoch):
+        setup.write(acknowledged(60, 70), state_epoch=1)
+    with pytest.raises(FencedStateEpoch):
+        setup.initialize(epoch=1, start=50)
+    state = setup.read()
+    assert (state.start_offset, state.batches, state.state_epoch) == (10, (), 2)
+
+
+def test_an_initialization_that_comes_late_takes_nothing_back() -> None:
+    """It may be sent again after the leader has begun to write."""
+    setup = Setup()
+    setup.initialize(epoch=1)
+    setup.write(acknowledged(7, 9), start=5)
+    end_offset = setup.end_offset
+    setup.initialize(epoch=1)
+    assert setup.end_offset == end_offset
+    assert setup.read().start_offset == 5
+
+
+def test_an_unknown_state_is_an_invalid_request() -> None:
+    """A state must be initialized before its first leader reads it; a deleted state is unknown again."""
+    setup = Setup()
+    for call in (setup.read, setup.write):
+        with pytest.raises(InvalidRequest):
+            call()
+    setup.initialize(epoch=5)
+    setup.ask(ShareStateCoordinator.delete, KEY)
+    setup.fail_over()
+    assert len(setup.coordinator) == 0
+    assert setup.coordinator.redundant_before == setup.end_offset
+    (state,) = setup.ask(ShareStateCoordinator.summary, KEY)
+    assert isinstance(state, ShareState) and not state.exists
+    with pytest.raises(InvalidRequest):
+        setup.read()
+    setup.initialize(epoch=1)
+    assert len(setup.coordinator) == 1
+
+
+def test_a_snapshot_follows_many_updates() -> None:
+    """`share.coordinator.snapshot.update.records.per.snapshot`, counted on by the next coordinator."""
+    setup = Setup(updates_per_snapshot=3)
+    setup.initialize()
+    for offset in range(3):
+        setup.write(start=offset)
+    setup.fail_over()
+    assert setup.replay().snapshot_offsets == {KEY: 0}
+    setup.write(start=3)
+    assert setup.replay().snapshot_offsets == {KEY: 4}
+    assert setup.coordinator.redundant_before == 4
+    state = setup.replay().states[KEY]
+    assert (state.snapshot_epoch, state.start_offset, state.updates) == (1, 3, 0)
+
+
+def test_a_snapshot_that_may_vanish_makes_no_record_redundant() -> None:
+    """The records before it are deleted only after its commit."""
+    setup = Setup(updates_per_snapshot=0)
+    setup.initialize()
+    setup.write(start=1, commit=False)
+    assert setup.coordinator.redundant_before == 0
+    setup.commit()
+    assert setup.coordinator.redundant_before == 1
+
+
+def test_cold_states_get_snapshots() -> None:
+    """A state that is not written for long would otherwise keep all records after its snapshot from being deleted."""
+    setup = Setup()
+    for key in KEYS:
+        setup.now_ms += 100
+        setup.initialize(key=key)
+    setup.now_ms = 5_000
+    assert setup.coordinator.snapshot_oldest(before_ms=1_250, at=setup.at, most=5) == 2
+    setup.commit()
+    assert setup.coordinator.redundant_before == 2
+    assert setup.coordinator.snapshot_oldest(before_ms=1_250, at=setup.at, most=5) == 0
+    assert setup.coordinator.snapshot_oldest(before_ms=9_000, at=setup.at, most=2) == 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_new_coordinator_knows_all_that_was_answered(seed: int) -> None:
+    """Whatever was not committed is lost with a coordinator, and what is redundant is deleted: no answer is undone."""
+    random = Random(seed)
+    setup = Setup(updates_per_snapshot=4)
+    start = dict.fromkeys(KEYS, -1)
+    answered: dict[SharePartitionKey, int] = {}
+    for _ in range(300):
+        key, chance = random.choice(KEYS), random.random()
+
+        def note(reply: object, key: SharePartitionKey = key, offset: int = start[key] + 1) -> None:
+            if reply is None:
+                answered[key] = offset
+
+        if chance < 0.1:
+            setup.coordinator.initialize(InitializeState(key, 1), lambda _: None, at=setup.at)
+        elif chance < 0.7:
+            start[key] += 1
+            setup.coordinator.write(WriteState(key, 1, 0, start[key]), note, at=setup.at)
+        elif chance < 0.75:
+            setup.now_ms += 100
+            setup.coordinator.snapshot_oldest(before_ms=setup.now_ms - 200, at=setup.at, most=1)
+        elif chance < 0.9:
+            setup.commit(random.randint(setup.committed_offset, setup.end_offset))
+        elif chance < 0.95:
+            assert setup.coordinator.redundant_before >= setup.start_offset
+            setup.start_offset = setup.coordinator.redundant_before
+        else:
+            setup.fail_over()
+            states = setup.replay().states
+            assert all(states[each].start_offset >= offset for each, offset in answered.items())

@@ -1,0 +1,386 @@
+"""What a share partition does with the locks of its records (KIP-932)."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from itertools import pairwise
+from math import inf
+
+import pytest
+
+from raftlog.base.errors import InvalidRecordState, InvalidRequest
+from raftlog.sharing.delivery import (
+    Acknowledgement,
+    AcknowledgeType,
+    Acquired,
+    AcquireRequest,
+    DeliveryState,
+    FetchedBatch,
+    ShareLimits,
+    StateBatch,
+)
+from raftlog.sharing.share_partition import SharePartition
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+GAP, RENEW = AcknowledgeType.GAP, AcknowledgeType.RENEW
+LIMITS = ShareLimits(lock_s=30.0)
+
+
+def batches_of(*firsts: int) -> list[FetchedBatch]:
+    """Return record batches that begin at these offsets; the last number is the end of the last batch."""
+    return [FetchedBatch(first, end - 1) for first, end in pairwise(firsts)]
+
+
+def acquire(
+    partition: SharePartition,
+    batches: list[FetchedBatch],
+    *,
+    by: str = "a",
+    most: int = 500,
+    now: float = 0.0,
+    **options: object,
+) -> list[tuple[int, int, int]]:
+    request = AcquireRequest(by, most, **options)  # type: ignore[arg-type]
+    return acquire_as(partition, request, batches, now=now)
+
+
+def acquire_as(
+    partition: SharePartition, request: AcquireRequest, batches: list[FetchedBatch], *, now: float
+) -> list[tuple[int, int, int]]:
+    fetch_offset = partition.next_fetch_offset()
+    batches = [each for each in batches if each.last_offset >= fetch_offset]
+    return [tuple(each) for each in partition.acquire(request, batches, fetch_offset=fetch_offset, now=now)]
+
+
+def acknowledge(
+    partition: SharePartition, *said: tuple[int, int, AcknowledgeType], by: str = "a", now: float = 1.0
+) -> int | None:
+    batches = [Acknowledgement(first, last, [type_]) for first, last, type_ in said]
+    return partition.acknowledge(by, batches, now=now)
+
+
+def write(partition: SharePartition, *, is_written: bool = True) -> tuple[int, list[tuple[int, ...]]]:
+    """Write what there is; return the start offset and the batches of the write."""
+    taken = partition.take_write()
+    assert taken is not None
+    partition.complete(taken, is_written=is_written)
+    return taken.start_offset, [tuple(each) for each in taken.batches]
+
+
+def states(partition: SharePartition) -> list[tuple[int, int, str, int]]:
+    return [
+        (each.first_offset, each.end_offset, each.state.name, each.delivery_count)
+        for each in partition.ranges
+    ]
+
+
+def test_whole_record_batches_are_acquired() -> None:
+    """The limit of records is soft in the mode `batch_optimized`: a member gets the batch that passes it."""
+    partition = SharePartition(0, limits=LIMITS)
+    assert acquire(partition, batches_of(0, 10, 20, 30), most=15) == [(0, 19, 1)]
+    assert partition.end_offset == partition.next_fetch_offset() == 20
+
+
+def test_a_record_limit_is_exact() -> None:
+    """KIP-1206: in the mode `record_limit` a member gets the records that it asks for, and the rest stays available."""
+    partition = SharePartition(0, limits=LIMITS)
+    batches = batches_of(0, 10, 20)
+    assert acquire(partition, batches, most=4, is_record_limit=True) == [(0, 3, 1)]
+    assert acquire(partition, batches, by="b", most=8, is_record_limit=True) == [(4, 11, 1)]
+    assert acquire(partition, batches, by="c") == [(12, 19, 1)]
+
+
+def test_acquired_ranges_are_split_at_the_batch_size() -> None:
+    """They end where record batches end, so that a member can acknowledge what it has worked off in large ranges."""
+    partition = SharePartition(0, limits=LIMITS)
+    assert acquire(partition, batches_of(0, 4, 8, 12, 16), batch_size=6) == [(0, 7, 1), (8, 15, 1)]
+    assert len(states(partition)) == 1
+
+
+def test_two_members_share_a_partition() -> None:
+    """No record has two holders, and each member acknowledges its own only."""
+    partition = SharePartition(0, limits=LIMITS)
+    assert acquire(partition, batches_of(0, 10), by="a") == [(0, 9, 1)]
+    assert acquire(partition, batches_of(0, 10, 20), by="b") == [(10, 19, 1)]
+    with pytest.raises(InvalidRecordState):
+        acknowledge(partition, (5, 14, ACCEPT), by="a")
+    assert acknowledge(partition, (0, 9, ACCEPT), by="a") == 1
+    assert write(partition) == (10, [])
+    assert partition.start_offset == 10
+
+
+def test_the_start_offset_is_written_with_what_moves_it() -> None:
+    """A write has the start offset after it, and no batch below: members that accept in order write few bytes."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10, 20))
+    acknowledge(partition, (10, 14, ACCEPT))
+    assert write(partition) == (0, [(10, 14, DeliveryState.ACKNOWLEDGED, 1)])
+    acknowledge(partition, (0, 9, ACCEPT))
+    assert write(partition) == (15, [])
+    assert states(partition) == [(15, 20, "ACQUIRED", 1)]
+
+
+def test_one_write_is_under_way_at_a_time() -> None:
+    """Acknowledgements that come meanwhile go together with the next write."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    assert acknowledge(partition, (0, 0, ACCEPT)) == 1
+    first = partition.take_write()
+    assert first is not None
+    assert acknowledge(partition, (1, 1, ACCEPT)) == acknowledge(partition, (2, 2, ACCEPT)) == 2
+    assert partition.take_write() is None
+    partition.complete(first, is_written=True)
+    assert write(partition) == (3, [])
+
+
+def test_a_failed_write_leaves_the_lock_as_it_was() -> None:
+    """The member may acknowledge again, until its lock expires."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10), now=0.0)
+    acknowledge(partition, (0, 9, ACCEPT), now=29.0)
+    taken = partition.take_write()
+    assert taken is not None
+    partition.expire(31.0)
+    assert states(partition) == [(0, 10, "ACQUIRED", 1)], "it was acknowledged in time"
+    partition.complete(taken, is_written=False)
+    assert partition.next_expiry_at == 30.0
+    assert partition.expire(31.0)
+    assert states(partition) == [(0, 10, "AVAILABLE", 1)]
+
+
+def test_a_record_whose_acknowledgement_is_being_written_refuses_another() -> None:
+    """KIP-932: INVALID_RECORD_STATE."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    acknowledge(partition, (0, 4, ACCEPT))
+    with pytest.raises(InvalidRecordState):
+        acknowledge(partition, (4, 4, RELEASE))
+
+
+def test_acknowledgements_count_all_or_none() -> None:
+    """A refused acknowledgement takes the others of its request with it."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    with pytest.raises(InvalidRequest):
+        acknowledge(partition, (0, 4, ACCEPT), (8, 10, ACCEPT))
+    with pytest.raises(InvalidRequest):
+        acknowledge(partition, (0, 4, ACCEPT), (4, 5, ACCEPT))
+    assert partition.take_write() is None
+    assert states(partition) == [(0, 10, "ACQUIRED", 1)]
+
+
+@pytest.mark.parametrize("said", [(3, 2, [ACCEPT]), (0, 3, []), (0, 3, [ACCEPT, ACCEPT])])
+def test_types_are_one_or_one_each(said: tuple[int, int, list[AcknowledgeType]]) -> None:
+    """KIP-932: INVALID_REQUEST."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    with pytest.raises(InvalidRequest):
+        partition.acknowledge("a", [Acknowledgement(*said)], now=1.0)
+
+
+def test_each_offset_may_have_a_type_of_its_own() -> None:
+    """Gaps and rejected records are archived, released records are available again, renewed locks stay."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 6), now=0.0)
+    types = [RENEW, ACCEPT, RELEASE, REJECT, GAP, GAP]
+    partition.acknowledge("a", [Acknowledgement(0, 5, types)], now=20.0)
+    write(partition)
+    assert states(partition) == [
+        (0, 1, "ACQUIRED", 1),
+        (1, 2, "ACKNOWLEDGED", 1),
+        (2, 3, "AVAILABLE", 1),
+        (3, 6, "ARCHIVED", 1),
+    ]
+    assert not partition.expire(49.0)
+    assert partition.expire(50.0)
+
+
+def test_a_renewed_lock_needs_no_write() -> None:
+    """KIP-1222: it is answered at once."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10), now=0.0)
+    assert acknowledge(partition, (0, 9, RENEW), now=29.0) is None
+    assert partition.take_write() is None
+    assert not partition.expire(58.0)
+
+
+def test_an_expired_lock_makes_its_records_available() -> None:
+    """Its holder comes too late, and the delivery count is written with the next write."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10), now=0.0)
+    with pytest.raises(InvalidRecordState):
+        acknowledge(partition, (0, 9, ACCEPT), now=30.0)
+    assert write(partition) == (0, [(0, 9, DeliveryState.AVAILABLE, 1)])
+    assert acquire(partition, batches_of(0, 10), by="b", now=30.0) == [(0, 9, 2)]
+    assert partition.next_expiry_at == 60.0
+
+
+def test_a_lost_count_is_written_again() -> None:
+    """A release that was not written is part of the next write, with the count of that delivery."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    partition.release_member("a")
+    write(partition, is_written=False)
+    assert acquire(partition, batches_of(0, 10)) == [(0, 9, 2)]
+    assert write(partition) == (0, [(0, 9, DeliveryState.AVAILABLE, 1)])
+    assert partition.take_write() is None
+
+
+def test_the_end_of_a_session_releases_its_locks() -> None:
+    """Other members' locks stay, and so does what is being acknowledged."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10), by="a")
+    acquire(partition, batches_of(0, 10, 20), by="b")
+    acknowledge(partition, (0, 2, ACCEPT), by="a")
+    assert partition.release_member("a")
+    assert not partition.release_member("a")
+    assert partition.next_fetch_offset() == 3
+    write(partition)
+    assert states(partition) == [(3, 10, "AVAILABLE", 1), (10, 20, "ACQUIRED", 1)]
+
+
+def test_a_record_is_archived_after_its_last_delivery() -> None:
+    """`share.delivery.count.limit`: released or expired then, it is not delivered again."""
+    partition = SharePartition(0, limits=LIMITS._replace(delivery_count=2))
+    for _ in range(2):
+        acquire(partition, batches_of(0, 1))
+        acknowledge(partition, (0, 0, RELEASE))
+        write(partition)
+    assert partition.start_offset == partition.end_offset == 1
+
+
+def test_poison_is_isolated() -> None:
+    """Records that failed often are delivered in halves, and alone before the end: good neighbours survive."""
+    partition = SharePartition(0, limits=LIMITS._replace(delivery_count=5))
+    sizes = []
+    batches = batches_of(0, 16)
+    for _ in range(200):
+        if partition.start_offset == 16:
+            break
+        taken = acquire(partition, batches, most=16)
+        sizes.append(sum(last - first + 1 for first, last, _ in taken))
+        for first, last, _ in taken:
+            acknowledge(partition, (first, last, RELEASE if first <= 5 <= last else ACCEPT))
+        write(partition)
+    assert partition.start_offset == 16
+    assert sizes[:5] == [16, 16, 16, 8, 1]
+    assert sizes[5] == 1
+
+
+def test_locks_are_limited_from_the_start_offset_on() -> None:
+    """`share.partition.max.record.locks`: one stuck record holds up what follows, but not what is released."""
+    partition = SharePartition(0, limits=LIMITS._replace(max_locks=20))
+    batches = batches_of(0, 10, 20, 30)
+    assert acquire(partition, batches) == [(0, 19, 1)]
+    acknowledge(partition, (1, 19, ACCEPT))
+    write(partition)
+    assert partition.is_full
+    assert acquire(partition, batches) == []
+    acknowledge(partition, (0, 0, RELEASE))
+    write(partition)
+    assert not partition.is_full
+    assert acquire(partition, batches) == [(0, 0, 2)]
+    acknowledge(partition, (0, 0, ACCEPT))
+    write(partition)
+    assert not partition.is_full
+    assert acquire(partition, batches) == [(20, 29, 1)]
+
+
+def test_withheld_batches_are_archived() -> None:
+    """read_committed: records of aborted transactions and control records are never delivered."""
+    partition = SharePartition(0, limits=LIMITS)
+    batches = [
+        FetchedBatch(0, 4, True),
+        FetchedBatch(5, 9),
+        FetchedBatch(10, 14, True),
+        FetchedBatch(15, 19, True),
+    ]
+    assert acquire(partition, batches) == [(5, 9, 1)]
+    assert (partition.start_offset, partition.end_offset) == (5, 20)
+    acknowledge(partition, (5, 9, ACCEPT))
+    assert write(partition) == (20, [])
+
+
+def test_batches_that_compaction_removed_are_archived() -> None:
+    """KIP-932: a read that begins later than it was asked shows that the records before are gone."""
+    partition = SharePartition(0, limits=LIMITS)
+    assert acquire(partition, batches_of(5, 10)) == [(5, 9, 1)]
+    assert partition.start_offset == 5
+    partition.release_member("a")
+    assert acquire(partition, batches_of(8, 12), most=3) == [(8, 9, 2), (10, 11, 1)]
+    assert partition.start_offset == 8
+
+
+def test_the_log_start_drops_what_is_before_it() -> None:
+    """Its acknowledgements are answered without an error, and without an effect."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10, 20))
+    acknowledge(partition, (0, 4, ACCEPT))
+    taken = partition.take_write()
+    assert taken is not None
+    partition.advance_log_start(15)
+    partition.complete(taken, is_written=True)
+    assert acknowledge(partition, (5, 9, ACCEPT)) is None
+    assert acknowledge(partition, (10, 19, ACCEPT)) == 2
+    assert write(partition) == (20, [])
+    partition.advance_log_start(50)
+    assert partition.start_offset == partition.next_fetch_offset() == 50
+    assert partition.next_expiry_at >= 30.0
+
+
+def test_the_next_leader_knows_what_was_written() -> None:
+    """Acquired records are available to it, and so is what was never written, between the batches and after."""
+    written = [
+        StateBatch(0, 3, DeliveryState.ACKNOWLEDGED, 1),
+        StateBatch(6, 7, DeliveryState.AVAILABLE, 3),
+        StateBatch(8, 9, DeliveryState.ARCHIVING, 1),
+    ]
+    partition = SharePartition(0, written, limits=LIMITS)
+    assert partition.start_offset == partition.next_fetch_offset() == 4
+    assert partition.next_expiry_at == inf
+    assert states(partition) == [(4, 6, "AVAILABLE", 0), (6, 8, "AVAILABLE", 3), (8, 10, "ARCHIVING", 1)]
+    assert acquire(partition, batches_of(0, 20), most=3) == [(4, 5, 1)]
+
+
+def test_the_completed_records_are_counted() -> None:
+    """KIP-1226: a write says how many records after the start offset are done, for the lag."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    acknowledge(partition, (2, 4, ACCEPT), (7, 7, REJECT), (8, 8, RELEASE))
+    taken = partition.take_write()
+    assert taken is not None
+    assert taken.delivery_complete_count == 4
+
+
+def bytes_of_ranges(partition: SharePartition, offsets: range, said: AcknowledgeType) -> int:
+    """Return the growth of memory while every offset of a step gets its own acknowledgement."""
+    gc.collect()
+    tracemalloc.start()
+    for offset in offsets:
+        acknowledge(partition, (offset, offset, said))
+    write(partition)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return grown
+
+
+def test_a_lock_takes_few_bytes() -> None:
+    """2,000 locks of a partition are one range. If each differs from its neighbours, a lock takes 200 bytes."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 1, 2_000))
+    assert len(states(partition)) == 1
+    grown = bytes_of_ranges(partition, range(1, 2_000, 2), ACCEPT)
+    assert len(states(partition)) == 2_000
+    assert 20 * 2_000 < grown < 200 * 2_000
+    bytes_of_ranges(partition, range(2, 2_000, 2), ACCEPT)
+    assert len(states(partition)) == 2
+
+
+def test_acquired_offsets_are_values() -> None:
+    """The result holds no range of the machine."""
+    partition = SharePartition(0, limits=LIMITS)
+    found = partition.acquire(AcquireRequest("a", 5), batches_of(0, 10), fetch_offset=0, now=0.0)
+    partition.release_member("a")
+    assert found == [Acquired(0, 9, 1)]
