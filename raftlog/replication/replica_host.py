@@ -41,7 +41,7 @@ class ReplicaHost(Protocol):
         """Every registered broker, from the newest metadata image."""
 
     def was_deleted(self, topic: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes, to this broker's knowledge."""
+        """Return whether a topic of this name was deleted in the last minutes, to this broker's knowledge."""
 
     def request_flush(self, partition: Partition) -> None:
         """The log has bytes that are not durable: sync it and call `partition.note_flushed`."""
