@@ -335,7 +335,7 @@ class Ages:
             self._anchor(lead_ms, uptime_s)
 
     def _is_backed(self, uptime_s: float) -> bool:
-        """Whether the known others do not contradict a clock that has run for long."""
+        """Return whether the known others do not contradict a clock that has run for long."""
         if not self._asks_others:
             return True
         is_known = self._others_s is not None and uptime_s - self._others_s <= REPORTED_S

@@ -52,7 +52,7 @@ class Quorum:
     replicas: tuple[Replica, ...]
 
     def lag(self, replica: Replica) -> int:
-        """How many entries it is behind the leader."""
+        """Return how many entries it is behind the leader."""
         ends = [each.end_offset for each in self.replicas if each.node == self.leader]
         return max(0, (ends[0] if ends else self.high_watermark) - replica.end_offset)
 

@@ -183,7 +183,7 @@ class Target:
             raise Failure(f"not authorized: this needs {operation} of the cluster", exits.DENIED)
 
     def may(self, operation: str) -> bool:
-        """Whether the user of this client has a right to the cluster as a whole. Raise Failure."""
+        """Return whether the user of this client has a right to the cluster as a whole. Raise Failure."""
         from raftlog.security.acls import Operation
 
         allowed = self.describe_cluster(with_operations=True).cluster_authorized_operations

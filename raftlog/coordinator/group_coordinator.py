@@ -226,7 +226,7 @@ class GroupCoordinator:
     # -- time ----------------------------------------------------------------------------------------------
 
     def next_expiry_at(self) -> float | None:
-        """When to call `tick` and `sweep` next."""
+        """Return when to call `tick` and `sweep` next."""
         return self._expiration.next_at()
 
     def tick(self, at: Moment, *, most: int = SESSIONS_PER_TICK) -> int:

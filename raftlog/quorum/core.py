@@ -149,7 +149,7 @@ class RaftCore(PySyncObjAdapter):
         return self._now() > self.next_heartbeat_at
 
     def _has_recent_majority(self) -> bool:
-        """Whether all voters answered so recently that a tick would count a majority, so this leader stays."""
+        """Return whether all voters answered so recently that a tick would count a majority, so this leader stays."""
         return (
             min(self.response_times.values(), default=_NEVER)
             > self._now() - self._timing.check_quorum_timeout
@@ -175,7 +175,7 @@ class RaftCore(PySyncObjAdapter):
             self.send_append_entries()
 
     def check_quorum_timeout_s(self) -> float:
-        """How long a leader stays without answers of a majority: longer if the voters, or it, may only be slow."""
+        """Return how long a leader stays without answers of a majority: longer if it or the voters may only be slow."""
         if not self.hasQuorum:
             return self._timing.check_quorum_timeout
         return self._timing.linked_check_quorum_timeout + self._lateness.patience_s

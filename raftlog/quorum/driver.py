@@ -343,7 +343,7 @@ class Driver:
             self._release()
 
     def _needs_tick(self) -> bool:
-        """Whether a tick has work: to sync, commit, apply or begin an election. Most heartbeats need none."""
+        """Return whether a tick has work: to sync, commit, apply or begin an election. Most heartbeats need none."""
         now, snapshot_due_at = self._loop.time(), self._snapshots.due_at
         return (
             self.journal.dirty
@@ -403,7 +403,7 @@ class Driver:
         return self._change is None or not self._change.waits
 
     def _stands(self) -> bool:
-        """Whether this voter would lead if it could."""
+        """Return whether this voter would lead if it could."""
         may_stand = self.voters.may_stand or self.core.completes_removal
         return not (self.core.is_leader or self.candidacy_stopped) and may_stand
 

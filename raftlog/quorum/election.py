@@ -77,7 +77,7 @@ class Election:
         return self._leader_heard_at == NEVER
 
     def has_recent_leader(self, now: float) -> bool:
-        """Whether a leader was heard so recently that no other voter should stand."""
+        """Return whether a leader was heard so recently that no other voter should stand."""
         return now < self._leader_heard_at + self.timing.election_min + self._lateness.patience_s
 
     def on_leader_message(self, now: float, deadline: float) -> None:

@@ -129,7 +129,7 @@ class Partition:
         return type(self.role) is LeaderRole
 
     def in_sync(self, broker_id: int) -> bool | None:
-        """Whether a replica is in the ISR as this leader knows it; None where this replica does not lead."""
+        """Return whether a replica is in the ISR as this leader knows it; None where this replica does not lead."""
         role = self.role
         return broker_id in role.isr.committed if type(role) is LeaderRole else None
 

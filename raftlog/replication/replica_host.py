@@ -41,7 +41,7 @@ class ReplicaHost(Protocol):
         """Every registered broker, from the newest metadata image."""
 
     def was_deleted(self, topic: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes, to this broker's knowledge."""
+        """Return whether a topic of this name was deleted in the last minutes, to this broker's knowledge."""
 
     def request_flush(self, partition: Partition) -> None:
         """The log has bytes that are not durable: sync it and call `partition.note_flushed`."""
@@ -113,7 +113,7 @@ class ReplicaId(NamedTuple):
 
 
 class TxnMarker(NamedTuple):
-    """The end of a transaction, as its coordinator decided. `epoch`: the producer's (see `check_marker`).
+    """The end of a transaction, as its coordinator decided. `epoch`: the producer's (see `ProducerState.check_marker`).
 
     `txn_first_offset`: if not -1, the offset that an operator saw, at which the transaction must begin. Then
     `last_sequence` and `last_timestamp` must also match its producer's last batch.
@@ -132,7 +132,7 @@ class TxnMarker(NamedTuple):
 class PartitionRead(NamedTuple):
     """The result of one fetch of one partition; `error_code` other than 0 comes with empty records.
 
-    `records` None: they are not in memory; read the log in a thread, not `cached`. `diverging`: the reader's log left
+    `records` None: they are not in the page cache; read the log in a thread. `diverging`: the reader's log left
     the leader's at or before this point; it must truncate (KIP-595). `aborted`: (producer id, first offset) of aborted
     transactions, only for read_committed; () as long as `records` is None.
     """

@@ -10,7 +10,7 @@ anew without what is superseded, group by group, each put in its place at once. 
   and as a leader makes followers truncate what only they have;
 - a tombstone, and the marker of a transaction without batches, until delete.retention.ms after the cleaning that found
   it, and longer while a replica is offline: it would keep the deleted record and serve it later;
-- everything from the first undecided transaction on: `end_limit` is the last stable offset.
+- everything from the first undecided transaction on: the last stable offset bounds a cleaning.
 
 Ordering law: a group is replaced only after those before it, and `cleaned_until` moves after all of them. So a
 tombstone is never removed before the records that it deletes.

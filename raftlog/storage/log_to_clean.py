@@ -38,7 +38,7 @@ class LogToClean(NamedTuple):
         return self.dirty_bytes / self.total_bytes if self.total_bytes else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
-        """Whether a cleaning is worth while (min.cleanable.dirty.ratio), or overdue."""
+        """Return whether a cleaning is worth while (min.cleanable.dirty.ratio), or overdue."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 

@@ -80,7 +80,7 @@ class LogTruncation(LogReads):
         return None if self._has_damage_before(segment, found[1]) else found
 
     def _has_damage_before(self, segment: Segment, end_offset: int) -> bool:
-        """Whether a cut at `end_offset` finds rot in the part that stays: that damage is cut first."""
+        """Return whether a cut at `end_offset` finds rot in the part that stays: that damage is cut first."""
         try:
             segment.load_time_index()
             check_time_before(segment, end_offset)

@@ -372,7 +372,7 @@ WAITS: Final = "Retention by age is paused on this node"
 
 
 def _of_clock(node: NodeView) -> Iterator[Reason]:
-    """Why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
+    """Return why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
     if node.ages is None or not node.deletes_by_age():
         return
     node_id, jump_ms, others = node.config.node_id, node.ages.jump_ms(), node.ages.contradiction

@@ -43,7 +43,7 @@ class MemberProtocols:
         self._names: Counter[ProtocolNames] = Counter()
 
     def __len__(self) -> int:
-        """How many members there are."""
+        """Return how many members there are."""
         return len(self._offers)
 
     def put(self, member: Member, protocols: Protocols) -> None:

@@ -140,7 +140,7 @@ def check_generation(state: ConsumerMembership, member_id: str, generation: int)
 
 
 def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
-    """Whether a member has a next step: a new epoch, partitions to give up, or all awaited partitions are free."""
+    """Return whether a member has a next step: a new epoch, partitions to give up, or all awaited partitions free."""
     current = state.current_assignment_of(member_id)
     if current.epoch < state.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True

@@ -187,7 +187,7 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
         return self.current_assignments.get(member_id, NEW_MEMBER)
 
     def has_new_revocation(self, before: ConsumerMembership, member_id: str) -> bool:
-        """Whether a member has to give up other partitions than before."""
+        """Return whether a member has to give up other partitions than before."""
         return (
             self.current_assignment_of(member_id).revoking != before.current_assignment_of(member_id).revoking
         )

@@ -247,7 +247,7 @@ class DecisionBuilder:
         return left if around.scope is DecisionScope.KNOWN_TOPICS else size
 
     def _is_too_much(self, topics: tuple[str, ...]) -> bool:
-        """Whether there is no room for the matches of a new expression."""
+        """Return whether there is no room for the matches of a new expression."""
         if self.context.scope is DecisionScope.NO_TARGETS:
             return True
         return len(self._read()[1].union(topics)) > MAX_SUBSCRIBED_TOPICS

@@ -284,7 +284,7 @@ class TransactionCoordinator:
                 return  # the next tick retries, and reports the failure
 
     def is_ending(self, transactional_id: str) -> bool:
-        """Whether a transaction's outcome is decided, but not yet recorded as complete."""
+        """Return whether a transaction's outcome is decided, but not yet recorded as complete."""
         runner = self._machines.get(transactional_id)
         return runner is not None and runner.tail.state in PREPARED_STATES
 
@@ -376,7 +376,7 @@ class Timeouts:
         return transactional_id in self._due_at
 
     def __len__(self) -> int:
-        """How many heap entries there are, cancelled deadlines included."""
+        """Return how many heap entries there are, cancelled deadlines included."""
         return len(self._heap)
 
     def set(self, transactional_id: str, due_at: float) -> None:
