@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 

@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 

@@ -19,7 +19,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import ClassVar, Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
