@@ -17,6 +17,7 @@ from raftlog.storage import log_directory, segment_age
 from raftlog.storage.log_directory import decode_offsets
 from raftlog.storage.partition_files import TRUNCATION_MARK
 from tests.broker.broker_cluster import BrokerCluster, run_scenario, until
+from tests.kit.clock import Clock
 from tests.replication.replica_cluster import NOW_MS, batch
 
 NAME = TopicPartition("t", 0)
@@ -291,11 +292,11 @@ def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create(partitions=10)
         await cluster.pass_time(0.1)
-        broker, clock, visited = cluster[1], [0.0], []
-        broker.replicas.stopwatch = lambda: clock[0]
+        broker, clock, visited = cluster[1], Clock(), []
+        broker.replicas.stopwatch = clock
 
         def slow(partition: object) -> bool:
-            clock[0] += 0.5
+            clock.advance(0.5)
             visited.append(cluster.loop.time())
             return True
 
