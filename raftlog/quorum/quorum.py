@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from msgspec import structs
+
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
-from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
+from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter, UpdateVoter
 from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import HandshakeRefused, Identity, InboundChannel, OnKafkaClient, dial
 from raftlog.quorum.driver import Driver
@@ -356,6 +358,8 @@ class Quorum:
 
     async def _why_unreached(self, voter: Voter) -> str | None:
         """Return why no connection can be made to the address of a node, or None. Other nodes will dial it there."""
+        if voter.voter_id == self.node_id:
+            return None
         try:
             channel = await dial(self.identity, "rpc", (voter.host, voter.port), expect=voter.voter_id)
         except (HandshakeRefused, OSError) as error:
@@ -386,8 +390,8 @@ class Quorum:
         finally:
             self._writes_first_set = False
 
-    async def change_voters(self, request: AddVoter | RemoveVoter) -> Done:
-        """Add or remove a voter; see `VoterChanges`. Raise NotController unless leading."""
+    async def change_voters(self, request: AddVoter | RemoveVoter | UpdateVoter) -> Done:
+        """Add, remove or move a voter; see `VoterChanges`. Raise NotController unless leading."""
         if self.leading:
             await self.write_first_set()
         try:
@@ -398,7 +402,7 @@ class Quorum:
         log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
         return Done()
 
-    def is_as_requested(self, request: AddVoter | RemoveVoter) -> bool:
+    def is_as_requested(self, request: AddVoter | RemoveVoter | UpdateVoter) -> bool:
         """Return whether that very voter is committed, or no voter of its id is. Only for the leader."""
         driver = self.driver
         record = driver.voters.current
@@ -408,6 +412,16 @@ class Quorum:
         if isinstance(request, RemoveVoter):
             return found is None
         return found is not None and found.directory_id == request.directory_id
+
+    @property
+    def own_move(self) -> Voter | None:
+        """This voter with the address that its config names, if the newest set has another; else None."""
+        record = None if self._driver is None else self._driver.voters.current
+        found = None if record is None else record.find(self.node_id)
+        address = self._configured.get(self.node_id)
+        if found is None or address in (None, (found.host, found.port)) or not self.driver.voters.is_voter:
+            return None
+        return structs.replace(found, host=address[0], port=address[1])
 
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""

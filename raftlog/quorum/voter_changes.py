@@ -1,4 +1,5 @@
-"""Adds and removes voters on the leader, in the order of Kafka's AddVoterHandler and RemoveVoterHandler (KIP-853).
+"""Adds, removes and moves voters on the leader, in the order of Kafka's AddVoterHandler, RemoveVoterHandler and
+UpdateVoterHandler (KIP-853).
 
 Where Kafka answers REQUEST_TIMED_OUT at once, a request waits until its deadline: for another change, and for a new
 voter that catches up.
@@ -23,7 +24,7 @@ from raftlog.base.errors import (
     VoterNotFound,
 )
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
-from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter, UpdateVoter
 from raftlog.metadata.quorum_description import VotersInChange
 from raftlog.quorum.voters_record import Voter, VotersRecord, differ_by_one, first_record
 
@@ -72,14 +73,14 @@ class VoterChanges:
         """The change that is not queued behind another, or None."""
         return None if self._under_way is None else VotersInChange(*self._under_way, self._state[-1])
 
-    async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
-        """Answer a request within its time; see `add` and `remove`."""
+    async def carry_out(self, request: AddVoter | RemoveVoter | UpdateVoter) -> None:
+        """Answer a request within its time; see `add`, `remove` and `move`."""
         until = asyncio.get_running_loop().time() + ANSWER_SHARE * request.timeout_ms / 1000
-        if isinstance(request, AddVoter):
-            voter = Voter(request.voter_id, request.directory_id.bytes, request.host, request.port)
-            await self.add(voter, until)
-        else:
+        if isinstance(request, RemoveVoter):
             await self.remove(request.voter_id, request.directory_id, until)
+            return
+        voter = Voter(request.voter_id, request.directory_id.bytes, request.host, request.port)
+        await (self.add if isinstance(request, AddVoter) else self.move)(voter, until)
 
     async def make_dynamic(self, addresses: Mapping[int, tuple[str, int]], until: float) -> None:
         """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion.
@@ -127,26 +128,34 @@ class VoterChanges:
             extended = self._present_with(voter)  # another leader may have added it meanwhile
             await self._commit(lambda: extended)
 
-        if voter.directory_id == NO_DIRECTORY:
-            raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
-        if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
-            # a name that cannot be looked up would end every voter that dials it, again after each start
-            address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
-            raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")
+        _check_voter(voter)
         await self._alone(change, until, (voter.voter_id, voter.directory_id, True))
+
+    async def move(self, voter: Voter, until: float) -> None:
+        """Replace the address of a voter. Raise InvalidRequest, UnsupportedVersion, VoterNotFound.
+
+        Voters ask for it themselves, and again: no other change waits for an address that does not answer.
+        """
+
+        async def change(state: list[str]) -> None:
+            present = self._find(voter.voter_id, voter.directory_id)
+            moved = present.with_moved(voter)
+            if moved == present:
+                return
+            if (reason := await self._why_unreached(voter)) is not None:
+                address = format_address(voter.host, voter.port)
+                raise RequestTimedOut(f"node {voter.voter_id} cannot be reached at {address}: {reason}")
+            state.append("the voters have not committed the change yet")
+            await self._commit(lambda: moved)
+
+        _check_voter(voter)
+        await self._alone(change, until)
 
     async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
         """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
 
         async def change(state: list[str]) -> None:
-            present = self._present()
-            found = present.find(voter_id)
-            if found is None:
-                raise VoterNotFound(f"node {voter_id} is no voter; the voters are {present.ids}")
-            if found.directory_id != directory_id:
-                raise VoterNotFound(
-                    f"voter {voter_id} has directory {encode_uuid(found.directory_id)}, not {encode_uuid(directory_id)}"
-                )
+            present = self._find(voter_id, directory_id)
             if len(present.voters) == 1:
                 raise InvalidRequest(f"node {voter_id} is the only voter: add another first")
             remaining = present.without(voter_id)
@@ -195,6 +204,18 @@ class VoterChanges:
         if present is None:
             raise UnsupportedVersion(
                 "controller.quorum.voters is in force: raise kraft.version to 1 to change the voters"
+            )
+        return present
+
+    def _find(self, voter_id: int, directory_id: UUID) -> VotersRecord:
+        """Return the present voters. Raise VoterNotFound unless that directory is among them."""
+        present = self._present()
+        found = present.find(voter_id)
+        if found is None:
+            raise VoterNotFound(f"node {voter_id} is no voter; the voters are {present.ids}")
+        if found.directory_id != directory_id:
+            raise VoterNotFound(
+                f"voter {voter_id} has directory {encode_uuid(found.directory_id)}, not {encode_uuid(directory_id)}"
             )
         return present
 
@@ -250,3 +271,13 @@ class VoterChanges:
             return record
 
         await asyncio.shield(self._driver.change_voters(checked))
+
+
+def _check_voter(voter: Voter) -> None:
+    """Raise InvalidRequest for a voter without a directory, or with an address that no node can dial."""
+    if voter.directory_id == NO_DIRECTORY:
+        raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
+    if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
+        # a name that cannot be looked up would end every voter that dials it, again after each start
+        address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
+        raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")

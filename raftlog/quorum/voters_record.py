@@ -61,6 +61,10 @@ class VotersRecord(msgspec.Struct, frozen=True, array_like=True):
         """Return the set with one more voter."""
         return voters_record([*self.voters, voter])
 
+    def with_moved(self, voter: Voter) -> VotersRecord:
+        """Return the set with another address of a voter."""
+        return VotersRecord([voter if each.key == voter.key else each for each in self.voters])
+
     def without(self, voter_id: int) -> VotersRecord:
         """Return the set without a voter."""
         return VotersRecord([each for each in self.voters if each.voter_id != voter_id])

@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.errors import KafkaError
-from raftlog.control import LEADERLESS_S
 from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap
 from raftlog.metadata.controller_api import (
     PREFERRED,
@@ -38,6 +37,7 @@ from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.quorum.leaderless import LEADERLESS_S
 from raftlog.security.scram import MIN_ITERATIONS, credential
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode
