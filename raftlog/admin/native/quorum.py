@@ -81,12 +81,17 @@ class Quorum(msgspec.Struct):
 
 
 class NewVoter(msgspec.Struct, forbid_unknown_fields=True):
-    """The node and its controller listener. `directory_id`: by default as the quorum shows it."""
+    """The node and its controller listener. `directory_id`: by default as the quorum shows it.
+
+    `replaces`: a voter to remove once the node is one, or before if it is that node with a new disk. A request that
+    failed in between can be repeated.
+    """
 
     node_id: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
     host: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
     directory_id: DirectoryId | None = None
+    replaces: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)] | None = None
 
 
 class WhichDirectory(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,21 +106,40 @@ async def get_quorum(call: Call) -> Quorum:
 
 async def add_voter(call: Call) -> None:
     """The answer comes once the node has caught up and the change is committed; 503 if that takes over 27 s."""
-    node_id, asked = call.body.node_id, call.body.directory_id
+    node_id, asked, replaced = call.body.node_id, call.body.directory_id, call.body.replaces
     call.audit.update(voter=node_id, directory_id=asked, host=call.body.host, port=call.body.port)
-    directory_id = await _directory_of(call, node_id, asked, votes=False)
     change_ms, by = int(CHANGE_S * 1000), call.caller.asked_by
-    request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
-    await call.node.submit(request, timeout=CHANGE_S)
+    voters: dict[int, UUID] = {}
+    if replaced is not None:
+        call.audit.update(replaces=replaced)
+        voters = await _voters(call)
+    if replaced == node_id or node_id not in voters:
+        directory_id = await _directory_of(call, node_id, asked, votes=False)
+        if replaced == node_id in voters:
+            await _remove(call, node_id, voters[node_id])
+        request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
+        await call.node.submit(request, timeout=CHANGE_S)
+    if replaced is not None and replaced != node_id and replaced in voters:
+        await _remove(call, replaced, voters[replaced])
 
 
 async def remove_voter(call: Call) -> None:
     """The node follows as an observer; its process may be stopped."""
     voter_id = call.path["voter_id"]
     call.audit.update(directory_id=call.query.directory_id)
-    directory_id = await _directory_of(call, voter_id, call.query.directory_id, votes=True)
+    await _remove(call, voter_id, await _directory_of(call, voter_id, call.query.directory_id, votes=True))
+
+
+async def _remove(call: Call, voter_id: int, directory_id: UUID) -> None:
     request = RemoveVoter(voter_id, directory_id, int(CHANGE_S * 1000), by=call.caller.asked_by)
     await call.node.submit(request, timeout=CHANGE_S)
+
+
+async def _voters(call: Call) -> dict[int, UUID]:
+    """Return the directories of the voters, from the leader."""
+    reply = await call.node.submit(DescribeQuorum(), timeout=ASK_S)
+    assert isinstance(reply, QuorumDescription)
+    return {each.replica_id: each.directory_id for each in reply.voters}
 
 
 async def _directory_of(call: Call, node_id: int, asked: str | None, *, votes: bool) -> UUID:
