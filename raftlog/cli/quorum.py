@@ -197,7 +197,7 @@ def replace(
         try:
             step()
         except Failure as failure:
-            state = "one of two steps is done" if position else "nothing was changed"
+            state = "one of two steps is done" if position else "the voters are as before"
             advice = f"{state}: once the reason is mended, repeat the command"
             raise Failure(str(failure), failure.code, details=(*failure.details, advice)) from None
 

@@ -103,7 +103,7 @@ def test_a_voter_is_replaced_by_another_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refused", "words"), [(80, "nothing was changed"), (81, "one of two steps is done")]
+    ("refused", "words"), [(80, "the voters are as before"), (81, "one of two steps is done")]
 )
 def test_a_replacement_that_fails_is_repeated(refused: int, words: str) -> None:
     """The failure says how far it came, and the same command goes on from there."""
@@ -118,7 +118,7 @@ def test_a_replacement_that_fails_is_repeated(refused: int, words: str) -> None:
 
 
 def test_a_node_with_a_new_disk_replaces_itself() -> None:
-    """Its former directory goes first. If the node is not there with its new disk, nothing is changed."""
+    """Its former directory goes first. Without the node and its new disk, the voters stay as they are."""
     cluster = Voting()
     with pytest.raises(Failure, match="is a voter already"):
         cluster.replace("2", 2)
