@@ -16,6 +16,8 @@ from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.feature_levels import upgrade_metadata
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_command import http_verb
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.metadata.features import KRAFT_VERSION
@@ -140,6 +142,24 @@ def replication(target: Target, *, form: Form) -> None:
         for each in found.replicas
     ]
     print_rows(rows, form)
+
+
+@http_verb(quorum, "why", prints_rows=True)
+def why(api: HttpApi, *, form: Form) -> None:
+    """Show who changed the voters, and when: the last 20 changes, newest first."""
+    changes = api.ask("GET", "/v1/quorum")["changes"]
+    columns = ("at", "node", "change", "by", "directory_id")
+    rows = [
+        {
+            "at": each["at"],
+            "node": each["node_id"],
+            "change": each["kind"],
+            "by": each["by"],
+            "directory_id": each["directory_id"],
+        }
+        for each in changes
+    ]
+    print_rows(rows, form, columns)
 
 
 @verb(quorum, "dynamic")

@@ -16,7 +16,7 @@ from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
 from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter, UpdateVoter
-from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica, VotersChanged
 from raftlog.quorum.channel import HandshakeRefused, Identity, InboundChannel, OnKafkaClient, dial
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
@@ -33,7 +33,7 @@ from raftlog.quorum.wal import DamagedJournal
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
     from raftlog.quorum.voter_changes import VoterChanges
-    from raftlog.quorum.voters_record import Voter
+    from raftlog.quorum.voters_record import Voter, VoterChange
 
 log = get_logger("quorum")
 
@@ -53,6 +53,11 @@ async def _no_controller(_payload: bytes, _peer: int) -> bytes:
 
 async def _no_tls() -> Secure:
     return without_tls
+
+
+def _shown(change: VoterChange) -> VotersChanged:
+    directory_id = UUID(bytes=change.directory)
+    return VotersChanged(change.kind, change.voter_id, directory_id, change.by, change.at_ms)
 
 
 class CannotListen(OSError):
@@ -307,7 +312,11 @@ class Quorum:
         )
         commit_index, addresses = driver.core.commit_index, dict(self.voters)
         change = None if self._voter_changes is None else self._voter_changes.under_way
-        return QuorumDescription(leader_id, driver.term, commit_index, voters, observers, addresses, change)
+        record = driver.voters.current
+        changes = () if record is None else tuple(map(_shown, record.changes))
+        return QuorumDescription(
+            leader_id, driver.term, commit_index, voters, observers, addresses, change, changes
+        )
 
     def _replica(self, voter: int) -> QuorumReplica:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()
@@ -353,7 +362,9 @@ class Quorum:
             from raftlog.quorum.voter_changes import VoterChanges
 
             assert self._links is not None
-            self._voter_changes = VoterChanges(self.driver, self._links.directory_of, self._why_unreached)
+            self._voter_changes = VoterChanges(
+                self.driver, self._links.directory_of, self._why_unreached, self._env.ages.believed_ms
+            )
         return self._voter_changes
 
     async def _why_unreached(self, voter: Voter) -> str | None:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from msgspec import structs
+
 from raftlog.base.config.network import EVERY_INTERFACE, MAX_HOST_CHARS, format_address, is_host
 from raftlog.base.errors import (
     DuplicateVoter,
@@ -26,7 +28,14 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter, UpdateVoter
 from raftlog.metadata.quorum_description import VotersInChange
-from raftlog.quorum.voters_record import Voter, VotersRecord, differ_by_one, first_record
+from raftlog.quorum.voters_record import (
+    MAX_PRINCIPAL_CHARS,
+    Voter,
+    VoterChange,
+    VotersRecord,
+    differ_by_one,
+    first_record,
+)
 
 if TYPE_CHECKING:
     from raftlog.quorum.driver import Driver
@@ -49,7 +58,7 @@ ANSWER_SHARE: Final = 0.9
 
 class VoterChanges:
     """Changes of the voters, one at a time. `linked_directory(node)`: of the node at the other end of a link, or None.
-    `why_unreached(voter)`: why no connection to its address can be made, or None.
+    `why_unreached(voter)`: why no connection to its address can be made, or None. `now_ms`: the wall clock.
 
     `until` is a deadline in loop seconds. All calls raise NotLeaderOrFollower, RequestTimedOut: the change may still be
     carried out.
@@ -60,10 +69,12 @@ class VoterChanges:
         driver: Driver,
         linked_directory: Callable[[int], UUID | None],
         why_unreached: Callable[[Voter], Awaitable[str | None]],
+        now_ms: Callable[[], int],
     ) -> None:
         self._driver = driver
         self._linked_directory = linked_directory
         self._why_unreached = why_unreached
+        self._now_ms = now_ms
         self._turn = asyncio.Lock()
         self._under_way: tuple[int, UUID, bool] | None = None
         self._state = [""]
@@ -77,10 +88,10 @@ class VoterChanges:
         """Answer a request within its time; see `add`, `remove` and `move`."""
         until = asyncio.get_running_loop().time() + ANSWER_SHARE * request.timeout_ms / 1000
         if isinstance(request, RemoveVoter):
-            await self.remove(request.voter_id, request.directory_id, until)
+            await self.remove(request.voter_id, request.directory_id, until, by=request.by)
             return
         voter = Voter(request.voter_id, request.directory_id.bytes, request.host, request.port)
-        await (self.add if isinstance(request, AddVoter) else self.move)(voter, until)
+        await (self.add if isinstance(request, AddVoter) else self.move)(voter, until, by=request.by)
 
     async def make_dynamic(self, addresses: Mapping[int, tuple[str, int]], until: float) -> None:
         """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion.
@@ -107,11 +118,11 @@ class VoterChanges:
                 self._check_leads()
             make()
             state.append("the voters have not committed the change yet")
-            await self._commit(make)
+            await self._commit(make, VoterChange("dynamic"))
 
         await self._alone(change, until)
 
-    async def add(self, voter: Voter, until: float) -> None:
+    async def add(self, voter: Voter, until: float, *, by: str = "") -> None:
         """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
 
         async def change(state: list[str]) -> None:
@@ -126,12 +137,12 @@ class VoterChanges:
             await self._until_caught_up(voter, state)
             state.append("the new voters have not committed the change yet")
             extended = self._present_with(voter)  # another leader may have added it meanwhile
-            await self._commit(lambda: extended)
+            await self._commit(lambda: extended, VoterChange("added", *voter.key, by))
 
         _check_voter(voter)
         await self._alone(change, until, (voter.voter_id, voter.directory_id, True))
 
-    async def move(self, voter: Voter, until: float) -> None:
+    async def move(self, voter: Voter, until: float, *, by: str = "") -> None:
         """Replace the address of a voter. Raise InvalidRequest, UnsupportedVersion, VoterNotFound.
 
         Voters ask for it themselves, and again: no other change waits for an address that does not answer.
@@ -140,18 +151,18 @@ class VoterChanges:
         async def change(state: list[str]) -> None:
             present = self._find(voter.voter_id, voter.directory_id)
             moved = present.with_moved(voter)
-            if moved == present:
+            if moved.voters == present.voters:
                 return
             if (reason := await self._why_unreached(voter)) is not None:
                 address = format_address(voter.host, voter.port)
                 raise RequestTimedOut(f"node {voter.voter_id} cannot be reached at {address}: {reason}")
             state.append("the voters have not committed the change yet")
-            await self._commit(lambda: moved)
+            await self._commit(lambda: moved, VoterChange("moved", *voter.key, by))
 
         _check_voter(voter)
         await self._alone(change, until)
 
-    async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
+    async def remove(self, voter_id: int, directory_id: UUID, until: float, *, by: str = "") -> None:
         """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
 
         async def change(state: list[str]) -> None:
@@ -161,7 +172,7 @@ class VoterChanges:
             remaining = present.without(voter_id)
             await self._until_majority(remaining, state)
             state.append("the remaining voters have not committed the change yet")
-            await self._commit(lambda: remaining)
+            await self._commit(lambda: remaining, VoterChange("removed", voter_id, directory_id.bytes, by))
 
         await self._alone(change, until, (voter_id, directory_id, False))
 
@@ -264,11 +275,12 @@ class VoterChanges:
             return voter.directory_id == self._driver.directory_id
         return self._linked_directory(voter.voter_id) == voter.directory_id
 
-    async def _commit(self, make: Callable[[], VotersRecord]) -> None:
+    async def _commit(self, make: Callable[[], VotersRecord], change: VoterChange) -> None:
         def checked() -> VotersRecord:
             present, record = self._driver.voters.current, make()
             assert present is None or differ_by_one(present, record)
-            return record
+            by = change.by[:MAX_PRINCIPAL_CHARS]
+            return record.after(present, structs.replace(change, by=by, at_ms=self._now_ms()))
 
         await asyncio.shield(self._driver.change_voters(checked))
 

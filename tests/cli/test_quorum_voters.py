@@ -125,6 +125,13 @@ def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
     assert voters_of(raftlog) == [each for each in NODES if each != old]
 
 
+def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: CommandLine) -> None:
+    """Who changed them, and when; the newest change first."""
+    rows = raftlog.rows("quorum", "why")
+    assert rows[-1]["change"] == "dynamic" and {"added", "removed"} <= {row["change"] for row in rows}
+    assert all(row["at"] > "2020" for row in rows) and rows == sorted(rows, key=lambda row: row["at"])[::-1]
+
+
 def test_all_nodes_start_again_with_the_voters_of_the_log(cluster: Joining, raftlog: CommandLine) -> None:
     """Their configs still name the first three."""
     for node_id in NODES:

@@ -347,6 +347,35 @@ def test_a_node_that_cannot_be_reached_is_no_voter() -> None:
     run(test)
 
 
+def test_the_quorum_says_who_changed_the_voters_and_when() -> None:
+    """Each node finds it in its log, also after a start from a snapshot of the set."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        quorum = world.cluster.nodes[leader]
+        for request in (
+            AddVoter(4, UUID(int=4), *world.addresses[4], by="User:ann"),
+            RemoveVoter(4, UUID(int=4), by="User:bob" * 99),
+        ):
+            await world.ask(lambda changes, until, request=request: changes.carry_out(request))  # type: ignore[misc]
+        await world.cluster.settle(b"end")
+        found = quorum.describe().changes
+        assert [(each.kind, each.voter_id, each.by[:8]) for each in found] == [
+            ("dynamic", -1, ""),
+            ("added", 4, "User:ann"),
+            ("removed", 4, "User:bob"),
+        ]
+        assert found[1].directory_id == UUID(int=4) and len(found[2].by) == 255
+        assert 0 < found[0].at_ms <= found[1].at_ms < found[2].at_ms
+        world.cluster.crash(4)
+        world.cluster.boot(4)
+        await world.cluster.commit(b"again", 4)
+        assert world.cluster.nodes[4].describe().changes == found
+
+    run(test)
+
+
 def test_a_second_change_waits_for_the_first() -> None:
     """And is refused at its deadline."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -14,12 +15,14 @@ from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_DIRECTORY, decode_uuid, encode_uuid
+from raftlog.metadata.causes import UNKNOWN
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
 from raftlog.metadata.features import KRAFT_VERSION, finalized_level
 from raftlog.metadata.quorum_description import (
     DescribeQuorum,
     QuorumDescription,
     QuorumReplica,
+    VotersChanged,
     VotersInChange,
 )
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
@@ -63,6 +66,21 @@ class ChangeUnderWay(msgspec.Struct):
     waits_for: str
 
 
+class VotersChange(msgspec.Struct):
+    """A change of the voters that was committed or is about to be. `kind`: "dynamic", "added", "removed" or "moved".
+
+    `at` is the leader's wall clock.
+    """
+
+    kind: str
+    node_id: int | None
+    directory_id: str | None
+    by: str | None
+    at_ms: int
+    at: str
+    message: str
+
+
 class Quorum(msgspec.Struct):
     """The quorum from its leader; `told_by_leader` false: as this node knows it, since no leader answers."""
 
@@ -78,6 +96,8 @@ class Quorum(msgspec.Struct):
     kraft_version: int = 0
     """1: the metadata holds the voters, so they can change. 0: `controller.quorum.voters` does."""
     change: ChangeUnderWay | None = None
+    changes: list[VotersChange] = []
+    """Why the voters are these: the last changes, newest first."""
 
 
 class NewVoter(msgspec.Struct, forbid_unknown_fields=True):
@@ -186,7 +206,25 @@ async def quorum_of(node: NodeView) -> Quorum:
         observers=_members(node, reply, reply.observers, now_ms),
         kraft_version=finalized_level(node.image(), KRAFT_VERSION),
         change=None if reply.change is None else _under_way(reply.change),
+        changes=[_as_change(each) for each in reversed(reply.changes)],
     )
+
+
+_CHANGES: Final = {
+    "dynamic": "the metadata holds the voters since kraft.version was raised to 1",
+    "added": "{by} added voter {voter} with directory {directory}",
+    "removed": "{by} removed voter {voter} with directory {directory}",
+    "moved": "voter {voter} with directory {directory} moved to another address",
+}
+
+
+def _as_change(each: VotersChanged) -> VotersChange:
+    directory = None if each.directory_id == NO_DIRECTORY else encode_uuid(each.directory_id)
+    sentence = _CHANGES.get(each.kind, each.kind)  # a later release may know others
+    message = sentence.format(by=each.by or UNKNOWN, voter=each.voter_id, directory=directory)
+    node_id = each.voter_id if each.voter_id >= 0 else None
+    at = datetime.fromtimestamp(max(0, each.at_ms) / 1000, UTC).isoformat(timespec="milliseconds")
+    return VotersChange(each.kind, node_id, directory, each.by or None, each.at_ms, at, message)
 
 
 def _under_way(change: VotersInChange) -> ChangeUnderWay:
