@@ -20,6 +20,7 @@ from raftlog.coordinator.consumer.consumer_membership import (
     apply_consumer,
 )
 from raftlog.coordinator.partition_map import PartitionKey, PartitionMap
+from raftlog.coordinator.share.share_membership import ShareMembership, ShareRecord, apply_share
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
@@ -141,7 +142,7 @@ class TransactionEnded(msgspec.Struct, frozen=True):
     commit: bool
 
 
-ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord
+ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord | ShareRecord
 """A record's key and value; its batch shows whether an offset is pending."""
 
 GroupRecord = ReadRecord | TransactionalOffsetCommitted | TransactionEnded
@@ -150,8 +151,8 @@ GroupRecord = ReadRecord | TransactionalOffsetCommitted | TransactionEnded
 class Group(msgspec.Struct, frozen=True):
     """A group. `exists` is False for a group without records.
 
-    `consumer` is set for groups of the consumer protocol (KIP-848), with an empty `membership`. `preparing` is True
-    only in readers' views during a rebalance, never in records.
+    `consumer` is set for groups of the consumer protocol (KIP-848) and `share` for share groups (KIP-932), with an
+    empty `membership`. `preparing` is True only in readers' views during a rebalance, never in records.
     """
 
     group_id: str
@@ -164,16 +165,25 @@ class Group(msgspec.Struct, frozen=True):
     next_pending_number: int = 0
     """The number for the next pending offset."""
     consumer: ConsumerMembership | None = None
+    share: ShareMembership | None = None
 
     @property
     def exists(self) -> bool:
-        has_members = self.has_metadata or self.preparing or self.consumer is not None
+        is_modern = self.consumer is not None or self.share is not None
+        has_members = self.has_metadata or self.preparing or is_modern
         return has_members or bool(self.offsets) or bool(self.pending)
+
+    @property
+    def modern(self) -> ConsumerMembership | None:
+        """The members and assignments of a consumer group or a share group: of Kafka's ModernGroup."""
+        return self.consumer if self.share is None else self.share.consumer
 
     @property
     def state(self) -> str:
         if self.consumer is not None:
             return self.consumer.state
+        if self.share is not None:
+            return self.share.state
         if self.preparing:
             return PREPARING_REBALANCE
         return self.membership.state if self.exists else DEAD
@@ -220,6 +230,7 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
     membership, described = group.membership, group.has_metadata
     positions: GroupOffsets[CommittedOffset] | None = None
     consumer: list[ConsumerRecord] = []
+    share: list[ShareRecord] = []
     for record in records:
         assert record.group_id == group.group_id
         if isinstance(record, GroupChanged):
@@ -229,6 +240,8 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
             if positions is None:
                 positions = GroupOffsets(group.offsets, group.pending, group.next_pending_number)
             _move(positions, record)
+        elif isinstance(record, ShareRecord):
+            share.append(record)
         else:
             consumer.append(record)
     found = positions or group
@@ -240,6 +253,7 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
         pending=found.pending,
         next_pending_number=found.next_pending_number,
         consumer=apply_consumer(group.consumer, consumer) if consumer else group.consumer,
+        share=apply_share(group.share, share) if share else group.share,
     )
 
 

@@ -29,6 +29,7 @@ from raftlog.coordinator.pending_deletion import (
     PendingDeletion,
     max_tombstone_batch_bytes,
 )
+from raftlog.coordinator.share.share_group import ShareGroup
 from raftlog.coordinator.timer import Moment, TimerKey, TimerKind
 
 GROUPS_PER_SWEEP: Final = 200
@@ -116,13 +117,13 @@ class GroupExpiration:
         ended: dict[tuple[str, TimerKind], list[TimerKey]] = {}
         for key in keys:
             group = self._groups.get(key.group_id)
-            if isinstance(group, ConsumerGroup) and key.kind is not TimerKind.PENDING_JOIN:
+            if isinstance(group, ConsumerGroup | ShareGroup) and key.kind is not TimerKind.PENDING_JOIN:
                 ended.setdefault((key.group_id, key.kind), []).append(key)
             elif group is not None:
                 self._end_sessions(key.group_id, [key], at, partial(_tell, group, key, at))
         for (group_id, kind), of_group in ended.items():
             group = self._groups.get(group_id)
-            if isinstance(group, ConsumerGroup):  # otherwise its last members have just left
+            if isinstance(group, ConsumerGroup | ShareGroup):  # otherwise its last members have just left
                 member_ids = [key.member_id for key in of_group]
                 tell = partial(group.on_member_timeouts, member_ids, at, what=TIMEOUTS[kind])
                 self._end_sessions(group_id, of_group, at, tell)

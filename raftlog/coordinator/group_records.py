@@ -2,7 +2,8 @@
 
 Written, as by Apache Kafka 4.1 and later: OffsetCommitKey v1 with OffsetCommitValue v4 (v1 where an expiry is named),
 GroupMetadataKey v2 with GroupMetadataValue v3. Read: value versions 0 … 4. Consumer groups have
-`consumer.consumer_group_records`. A key type of a coordinator that does not exist here is skipped, not refused.
+`consumer.consumer_group_records`, share groups `share.share_group_records`. A key type of a coordinator that does not
+exist here is skipped, not refused.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from raftlog.coordinator.record_fields import (
     string,
     tagged,
 )
+from raftlog.coordinator.share import share_group_records as share_records
+from raftlog.coordinator.share.share_membership import ShareRecord
 
 KeyValue = tuple[bytes, bytes | None]
 
@@ -85,6 +88,8 @@ def encode(record: GroupRecord) -> KeyValue:
     assert not isinstance(record, TransactionEnded), "a marker is a batch of its own"
     if isinstance(record, OffsetCommitted | TransactionalOffsetCommitted):
         return _offset_key(record), None if record.committed is None else _offset_value(record.committed)
+    if isinstance(record, ShareRecord):
+        return share_records.encode(record)
     return consumer_records.encode(record)
 
 
@@ -101,6 +106,8 @@ def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
         return GroupChanged(fields.string(), None if value is None else _read_group(value))
     if kind in consumer_records.TYPES:
         return consumer_records.decode(kind, fields, value)
+    if kind in share_records.TYPES:
+        return share_records.decode(kind, fields, value)
     return None
 
 

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation
+from raftlog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, PolicyViolation
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.classic.group import ClassicGroup
@@ -21,12 +21,13 @@ from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, Membership, apply
 from raftlog.coordinator.group_memory import GROUP_BYTES, GroupMemory, HasMemoryFor, group_bytes
 from raftlog.coordinator.partition_writer import PartitionWriter
+from raftlog.coordinator.share.share_group import ShareGroup
 from raftlog.coordinator.timer import CoordinatorTimer, Moment
 
 if TYPE_CHECKING:
     from raftlog.coordinator.group_history import HistoryMemory
 
-AnyGroup = ClassicGroup | ConsumerGroup
+AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 def check_group_id(group_id: str) -> None:
@@ -117,7 +118,11 @@ class Groups:
     def load(self, group: Group, *, now: float) -> None:
         """Take over a committed group. Every member gets a whole session."""
         runner = self._runner(group)
-        taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
+        taken: AnyGroup
+        if group.share is not None:
+            taken = self._share(runner)
+        else:
+            taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
         self._groups[group.group_id] = taken
         self.memory.on_loaded(group)
         taken.on_loaded(now)
@@ -152,6 +157,21 @@ class Groups:
         return ConsumerGroup(
             runner, self.timer, self._config, topics=self.topics, former=former, history=self.history
         )
+
+    def _share(self, runner: Runner[Group]) -> ShareGroup:
+        return ShareGroup(runner, self.timer, self._config, topics=self.topics, history=self.history)
+
+    def find_share(self, group_id: str) -> ShareGroup:
+        """Return a share group, or an empty share group of that name that is kept once it has state.
+
+        Raise InvalidGroupId for a name that is too long, GroupIdNotFound for a group of another type.
+        """
+        group = self.find(group_id)
+        if isinstance(group, ShareGroup):
+            return group
+        if not group.is_idle:
+            raise GroupIdNotFound(f"group {group_id} is not a share group")
+        return self._share(group.runner)
 
     def try_upgrade(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
         """Let a classic group's upgrade handle a member of the consumer protocol; the group changes its type if that
@@ -189,7 +209,7 @@ class Groups:
             assert at is not None, "a group changes its type by what its members do"
             offers, group = group.member_protocols, self._classic(group.runner)
             group.rebalance_after_downgrade(offers, at)
-        elif isinstance(group, ConsumerGroup) and group.recorded is None:
+        elif isinstance(group, ConsumerGroup | ShareGroup) and group.recorded is None:
             # it has ended, though readers still see it before the commit
             group = self._classic(group.runner)
         group.runner.committed(self.committed_offset)
