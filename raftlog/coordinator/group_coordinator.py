@@ -248,7 +248,7 @@ class GroupCoordinator:
         self._ask_share(beat.group_id, ask, answer, at)
 
     def share_states_ready(self, ready: ShareStatesReady, answer: Answer, *, at: Moment) -> None:
-        """Record which states of partitions were made or removed. Call `answer` with None or a KafkaError."""
+        """Record which states of partitions are initialized. Call `answer` with None or a KafkaError."""
         self._ask_share(ready.group_id, lambda group: group.states_ready(ready, answer, at=at), answer, at)
 
     def _ask_share(

@@ -82,7 +82,7 @@ class ShareGroup:
         self._topics_seen: int | None = None
         """The topics as the last decision saw them: the image's `topics_offset`."""
         self._asked: tuple[float, ShareStateWork] | None = None
-        """When the broker was last asked to work on states, and what for."""
+        """When the broker was last asked to initialize states, and which."""
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class ShareGroup:
             self._renew(beat.member_id, at.now)
 
     def states_ready(self, ready: ShareStatesReady, answer: Answer, *, at: Moment) -> None:
-        """Record states that were made or removed, and call `answer` with None."""
+        """Record initialized states, and call `answer` with None."""
 
         def decide(group: Group) -> Decision:
             if group.share is None:
@@ -211,8 +211,7 @@ class ShareGroup:
             is_due = work is not None
         else:
             asked_at, before = self._asked
-            is_known = (before.initialize, before.delete) == (work.initialize, work.delete)
-            is_due = not is_known or now - asked_at >= INITIALIZE_RETRY_S
+            is_due = before.topics != work.topics or now - asked_at >= INITIALIZE_RETRY_S
         if work is None:
             self._asked = None
         elif is_due:

@@ -1,4 +1,4 @@
-"""Decisions about members of share groups: heartbeat, leave, session timeout, and states that are made or removed.
+"""Decisions about members of share groups: heartbeat, leave, session timeout, and initialized states.
 
 They are a consumer group's decisions (`consumer.decision_builder`) without partitions to give up: several members may
 have a partition, so each takes its target at once. A partition is assigned once its state is initialized. A response
@@ -8,6 +8,7 @@ has the states that are to be made (`ShareStateWork`), and the broker reports th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -39,6 +40,8 @@ from raftlog.coordinator.share.share_membership import (
 )
 from raftlog.coordinator.share.simple_assignor import ShareSubscription, assign
 
+Topic = TypeVar("Topic")
+
 
 class ShareGroupHeartbeat(msgspec.Struct, frozen=True):
     """ShareGroupHeartbeat. None: unchanged."""
@@ -53,20 +56,18 @@ class ShareGroupHeartbeat(msgspec.Struct, frozen=True):
 
 
 class ShareStateWork(msgspec.Struct, frozen=True):
-    """States to initialize, with their start offset by topic, and topics with states to delete."""
+    """States to initialize in the share coordinators: by topic id the partitions, and their start offset."""
 
     group_id: str
     state_epoch: int
-    initialize: Mapping[UUID, tuple[frozenset[int], int]] = {}
-    delete: frozenset[UUID] = frozenset()
+    topics: Mapping[UUID, tuple[frozenset[int], int]]
 
 
 class ShareStatesReady(msgspec.Struct, frozen=True):
-    """The part of the work that is done."""
+    """The states that are initialized now."""
 
     group_id: str
-    initialized: Partitions = {}
-    deleted: frozenset[UUID] = frozenset()
+    partitions: Partitions
 
 
 class ShareGroupHeartbeatResult(msgspec.Struct, frozen=True):
@@ -138,40 +139,41 @@ class ShareDecisionBuilder(DecisionBuilder):
             self.put(CurrentAssignmentChanged(self.group_id, member_id, after))
 
     def update_states(self) -> None:
-        """Begin to initialize the partitions that members read, and to delete the states of deleted topics."""
-        image = self.context.image
-        known = {**self.states.initialized, **self.states.initializing}
-        gone = {topic_id: it.name for topic_id, it in known.items() if topic_id not in image.topic_names}
+        """Begin to initialize the partitions that members read, and forget deleted topics.
+
+        Their states need no request: the share coordinators follow the metadata too.
+        """
+        image, before = self.context.image, self.states
+        known = before.initialized.keys() | before.initializing.keys() | before.deleting.keys()
+        gone = known - image.topic_names.keys()
         begun: dict[UUID, ShareTopic] = {}
         for name in sorted(self.state.subscribed_topics() & image.topics.keys()):
             topic = image.topics[name]
             missing = frozenset(range(len(topic.partitions)))
-            for topics in (self.states.initialized, self.states.initializing):
+            for topics in (before.initialized, before.initializing):
                 missing -= topics[topic.topic_id].partitions if topic.topic_id in topics else frozenset()
             if missing:
                 begun[topic.topic_id] = ShareTopic(name, missing)
         if begun or gone:
             self.states = ShareStates(
-                _without(_union(self.states.initializing, begun), gone),
-                _without(self.states.initialized, gone),
-                {**self.states.deleting, **gone},
+                _union(_without(before.initializing, gone), begun),
+                _without(before.initialized, gone),
+                _without(before.deleting, gone),
             )
 
     def note_ready(self, ready: ShareStatesReady) -> None:
-        """Record states that were made or removed. Those that were made are assigned in a new epoch."""
+        """Record states that were initialized. Their partitions are assigned in a new epoch."""
         before = self.states
         made = {
             topic_id: ShareTopic(before.initializing[topic_id].name, indexes)
-            for topic_id, all_indexes in ready.initialized.items()
+            for topic_id, all_indexes in ready.partitions.items()
             if topic_id in before.initializing
             and (indexes := all_indexes & before.initializing[topic_id].partitions)
         }
-        deleting = {each: name for each, name in before.deleting.items() if each not in ready.deleted}
-        if made or len(deleting) < len(before.deleting):
-            self.states = ShareStates(
-                _minus(before.initializing, made), _union(before.initialized, made), deleting
-            )
         if made:
+            self.states = ShareStates(
+                _minus(before.initializing, made), _union(before.initialized, made), before.deleting
+            )
             self.bump_group_epoch()
 
     @property
@@ -181,13 +183,13 @@ class ShareDecisionBuilder(DecisionBuilder):
         A partition that was added to a topic is read from its beginning, since the members read the topic already.
         """
         states = self.states
-        if not (states.initializing or states.deleting):
+        if not states.initializing:
             return None
-        initialize = {
+        topics = {
             topic_id: (it.partitions, 0 if topic_id in states.initialized else NO_OFFSET)
             for topic_id, it in states.initializing.items()
         }
-        return ShareStateWork(self.group_id, self.state.epoch, initialize, frozenset(states.deleting))
+        return ShareStateWork(self.group_id, self.state.epoch, topics)
 
 
 def decide_share_heartbeat(
@@ -243,7 +245,7 @@ def decide_share_leave(builder: ShareDecisionBuilder, member_ids: Collection[str
     builder.bump_group_epoch()
 
 
-def _without(topics: Mapping[UUID, ShareTopic], gone: Mapping[UUID, str]) -> Mapping[UUID, ShareTopic]:
+def _without(topics: Mapping[UUID, Topic], gone: Collection[UUID]) -> Mapping[UUID, Topic]:
     return {topic_id: it for topic_id, it in topics.items() if topic_id not in gone}
 
 

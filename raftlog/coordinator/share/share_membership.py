@@ -27,7 +27,10 @@ class ShareTopic(msgspec.Struct, frozen=True):
 
 
 class ShareStates(msgspec.Struct, frozen=True):
-    """The partitions with a state in the share coordinator, and with one that is being made or removed, by topic id."""
+    """The partitions with a state in the share coordinator, and with a state that is being initialized, by topic id.
+
+    `deleting` is only read: Apache Kafka notes topics there whose offsets are being deleted.
+    """
 
     initializing: Mapping[UUID, ShareTopic] = {}
     initialized: Mapping[UUID, ShareTopic] = {}

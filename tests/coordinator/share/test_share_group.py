@@ -26,7 +26,7 @@ from raftlog.coordinator.share.share_heartbeat import (
     ShareStatesReady,
     ShareStateWork,
 )
-from raftlog.coordinator.share.share_membership import ShareMembership, ShareTopic
+from raftlog.coordinator.share.share_membership import ShareMembership, ShareStates, ShareTopic
 from raftlog.coordinator.timer import TimerKey
 from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, image_of, topic_id
 
@@ -63,8 +63,8 @@ class Setup(GroupCoordinatorSetup):
     def do(self, work: ShareStateWork | None) -> None:
         """Report that all work on states is done."""
         assert work is not None
-        made = {topic: partitions for topic, (partitions, _) in work.initialize.items()}
-        ready = ShareStatesReady(work.group_id, made, work.delete)
+        made = {topic: partitions for topic, (partitions, _) in work.topics.items()}
+        ready = ShareStatesReady(work.group_id, made)
         assert self.ask(self.coordinator.share_states_ready, ready, at=self.moment) is None
 
     def stable(self, *member_ids: str, **fields: Any) -> None:
@@ -146,22 +146,15 @@ def test_added_partitions_are_read_from_their_beginning() -> None:
     assert setup.accepted("m", 3).assignment == {T: frozenset({0, 1, 2})}
 
 
-def test_the_states_of_a_deleted_topic_are_deleted() -> None:
-    """They are kept in the record until the share coordinators have removed them."""
-    setup = Setup(t=1, u=1, v=1)
-    setup.stable("m", topics=("t", "u", "v"))
-    setup.image = image_of({"t": 1, "v": 1})
-    beat = setup.accepted("m", 2)
-    assert beat.assignment == {T: frozenset({0}), topic_id("v"): frozenset({0})}
-    assert beat.work == ShareStateWork("g", 3, {}, frozenset({U}))
-    assert setup.share.states.deleting == {U: "u"}
+def test_the_states_of_a_deleted_topic_are_forgotten() -> None:
+    """A topic of the same name has another id, and states of its own."""
+    setup = Setup(t=1, u=1)
+    setup.stable("m", topics=("t", "u"))
+    setup.accepted("n", 0, topics=("u",))
     setup.image = image_of({"t": 1})
-    beat = setup.accepted("m", 3)
-    assert setup.share.states.deleting == {U: "u", topic_id("v"): "v"}
-    setup.do(beat.work)
-    assert setup.share.states.deleting == {}
-    assert list(setup.share.states.initialized) == [T]
-    assert setup.accepted("m", 4).work is None
+    beat = setup.accepted("m", setup.epoch_of("m"))
+    assert (beat.assignment, beat.work) == ({T: frozenset({0})}, None)
+    assert setup.share.states == ShareStates({}, {T: ShareTopic("t", frozenset({0}))})
 
 
 def test_partitions_are_shared() -> None:
