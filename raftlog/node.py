@@ -35,6 +35,7 @@ from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.controller_session import ControllerSession
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
+from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.broker.dispatch import dispatch, serve_own
@@ -399,12 +400,10 @@ class BrokerRole:
         self.replicas.peers.on_leader_found = self.absences.found
         session = self.context.session = self._make_session()
         session.probe = lambda broker_id: control.start_probe(broker_id, session.probed)
-        verifier = self.context.verifier = TransactionVerifier(self.context)
-        self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
         self.links = self.context.links = BrokerLinks(
             env, config.node_id, self.replicas.peers.connect, partial(serve_own, self.context)
         )
-        self.transactions = self.context.transactions = TransactionCoordinators(self.context)
+        self._make_coordinators()
         self.survey = TransactionSurvey(self.context)
         self.server = BrokerServer(self.context, dispatch)
         self.housekeeping = Housekeeping(self.replicas)
@@ -431,6 +430,12 @@ class BrokerRole:
         self.replicas.on_directory_failed = self._directory_failed
         self.replicas.logs.on_full = self.lifecycle.nudge
         control.on_leader_changed = self.lifecycle.nudge
+
+    def _make_coordinators(self) -> None:
+        verifier = self.context.verifier = TransactionVerifier(self.context)
+        self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
+        self.transactions = self.context.transactions = TransactionCoordinators(self.context)
+        self.share_states = self.context.share_states = ShareStateCoordinators(self.context)
 
     def _make_session(self) -> ControllerSession:
         session = ControllerSession(
@@ -476,6 +481,7 @@ class BrokerRole:
             task.cancel()
         await self.coordinators.close()
         await self.transactions.close()
+        await self.share_states.close()
         self.links.close()
         await self.server.stop()
         await self.housekeeping.stop()
@@ -514,6 +520,7 @@ class BrokerRole:
         self.replicas.on_metadata(old, new)
         self.coordinators.on_metadata(old, new)
         self.transactions.on_metadata(old, new)
+        self.share_states.on_metadata(old, new)
         self.lifecycle.on_metadata()
 
     def _note_silent_members(self, silent: frozenset[int]) -> None:

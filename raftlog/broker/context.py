@@ -18,6 +18,7 @@ from raftlog.security.tokens import TokenKey
 
 if TYPE_CHECKING:
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
+    from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.metadata_view import MetadataViews
@@ -37,9 +38,10 @@ class BrokerContext(LocalBroker):
     """One broker, as its handlers see it."""
 
     groups: GroupCoordinators = field(init=False)
-    """Set by the node, as the next two fields. A node that is not a broker has none, and serves no API that uses
+    """Set by the node, as the next three fields. A node that is not a broker has none, and serves no API that uses
     them."""
     transactions: TransactionCoordinators = field(init=False)
+    share_states: ShareStateCoordinators = field(init=False)
     verifier: TransactionVerifier = field(init=False)
     token_key: TokenKey = field(init=False)
     audit: Audit = field(default_factory=Audit)

@@ -54,6 +54,10 @@ class ShareStateCoordinator:
     def __len__(self) -> int:
         return len(self._machines)
 
+    def states(self) -> list[SharePartitionKey]:
+        """Return the share partitions with a state, including uncommitted changes."""
+        return list(self._machines)
+
     def load(
         self,
         states: Mapping[SharePartitionKey, ShareState],
