@@ -29,13 +29,12 @@ from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
-from raftlog.base.types import KEPT_SECRET, METADATA_FOLDER, NO_EPOCH
+from raftlog.base.types import KEPT_SECRET, METADATA_FOLDER, NO_EPOCH, SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.controller_session import ControllerSession
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
-from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.broker.dispatch import dispatch, serve_own
@@ -435,7 +434,6 @@ class BrokerRole:
         verifier = self.context.verifier = TransactionVerifier(self.context)
         self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
         self.transactions = self.context.transactions = TransactionCoordinators(self.context)
-        self.share_states = self.context.share_states = ShareStateCoordinators(self.context)
 
     def _make_session(self) -> ControllerSession:
         session = ControllerSession(
@@ -481,7 +479,8 @@ class BrokerRole:
             task.cancel()
         await self.coordinators.close()
         await self.transactions.close()
-        await self.share_states.close()
+        if self.context.made_share_states is not None:
+            await self.context.made_share_states.close()
         self.links.close()
         await self.server.stop()
         await self.housekeeping.stop()
@@ -520,7 +519,8 @@ class BrokerRole:
         self.replicas.on_metadata(old, new)
         self.coordinators.on_metadata(old, new)
         self.transactions.on_metadata(old, new)
-        self.share_states.on_metadata(old, new)
+        if self.context.made_share_states is not None or SHARE_GROUP_STATE_TOPIC in new.topics:
+            self.context.share_states.on_metadata(old, new)
         self.lifecycle.on_metadata()
 
     def _note_silent_members(self, silent: frozenset[int]) -> None:

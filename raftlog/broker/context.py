@@ -38,10 +38,9 @@ class BrokerContext(LocalBroker):
     """One broker, as its handlers see it."""
 
     groups: GroupCoordinators = field(init=False)
-    """Set by the node, as the next three fields. A node that is not a broker has none, and serves no API that uses
+    """Set by the node, as the next two fields. A node that is not a broker has none, and serves no API that uses
     them."""
     transactions: TransactionCoordinators = field(init=False)
-    share_states: ShareStateCoordinators = field(init=False)
     verifier: TransactionVerifier = field(init=False)
     token_key: TokenKey = field(init=False)
     audit: Audit = field(default_factory=Audit)
@@ -52,6 +51,18 @@ class BrokerContext(LocalBroker):
     """The responses that handlers.metadata keeps encoded between requests."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
+
+    made_share_states: ShareStateCoordinators | None = None
+    """What `share_states` made; None until this broker coordinates a state, or a state is looked up."""
+
+    @property
+    def share_states(self) -> ShareStateCoordinators:
+        """The share coordinators of this broker. Few clusters have share groups."""
+        if self.made_share_states is None:
+            from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
+
+            self.made_share_states = ShareStateCoordinators(self)
+        return self.made_share_states
 
     def __post_init__(self) -> None:
         self.token_key = TokenKey(self.config.delegation_token_secret_key)

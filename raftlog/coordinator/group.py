@@ -7,7 +7,7 @@ answered for.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -20,7 +20,9 @@ from raftlog.coordinator.consumer.consumer_membership import (
     apply_consumer,
 )
 from raftlog.coordinator.partition_map import PartitionKey, PartitionMap
-from raftlog.coordinator.share.share_membership import ShareMembership, ShareRecord, apply_share
+
+if TYPE_CHECKING:
+    from raftlog.coordinator.share.share_membership import ShareMembership, ShareRecord
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
@@ -142,10 +144,10 @@ class TransactionEnded(msgspec.Struct, frozen=True):
     commit: bool
 
 
-ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord | ShareRecord
+ReadRecord: TypeAlias = "GroupChanged | OffsetCommitted | ConsumerRecord | ShareRecord"
 """A record's key and value; its batch shows whether an offset is pending."""
 
-GroupRecord = ReadRecord | TransactionalOffsetCommitted | TransactionEnded
+GroupRecord: TypeAlias = "ReadRecord | TransactionalOffsetCommitted | TransactionEnded"
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -240,10 +242,10 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
             if positions is None:
                 positions = GroupOffsets(group.offsets, group.pending, group.next_pending_number)
             _move(positions, record)
-        elif isinstance(record, ShareRecord):
-            share.append(record)
-        else:
+        elif isinstance(record, ConsumerRecord):
             consumer.append(record)
+        else:
+            share.append(record)
     found = positions or group
     return Group(
         group.group_id,
@@ -253,8 +255,14 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
         pending=found.pending,
         next_pending_number=found.next_pending_number,
         consumer=apply_consumer(group.consumer, consumer) if consumer else group.consumer,
-        share=apply_share(group.share, share) if share else group.share,
+        share=_apply_share(group.share, share) if share else group.share,
     )
+
+
+def _apply_share(membership: ShareMembership | None, records: list[ShareRecord]) -> ShareMembership | None:
+    from raftlog.coordinator.share.share_membership import apply_share  # few clusters have share groups
+
+    return apply_share(membership, records)
 
 
 def _move(

@@ -20,6 +20,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidSessionTimeout, KafkaError
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.base.recurring_failures import Failures
+from raftlog.coordinator.classic.group import ClassicGroup
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
 from raftlog.coordinator.consumer.heartbeat_requests import (
     JOIN_GROUP_MEMBER_EPOCH,
@@ -44,8 +45,6 @@ from raftlog.coordinator.groups import AnyGroup, GroupCapacity, Groups
 from raftlog.coordinator.offsets import decide_commit, decide_delete, decide_delete_offsets, may_delete
 from raftlog.coordinator.partition_writer import Append, PartitionWriter
 from raftlog.coordinator.pending_deletion import max_tombstone_batch_bytes, next_tombstone_batch
-from raftlog.coordinator.share.share_group import ShareGroup
-from raftlog.coordinator.share.share_heartbeat import ShareGroupHeartbeat, ShareStatesReady
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactional_offsets import (
     NoTransactions,
@@ -56,6 +55,8 @@ from raftlog.metadata.image import EMPTY_IMAGE
 
 if TYPE_CHECKING:
     from raftlog.base.group_events import GroupEvent
+    from raftlog.coordinator.share.share_group import ShareGroup
+    from raftlog.coordinator.share.share_heartbeat import ShareGroupHeartbeat, ShareStatesReady
 
 
 class GroupCoordinator:
@@ -224,12 +225,12 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             group.consumer_group_heartbeat(beat, answer, at=at)
             self._groups.refresh(group, at)
-        elif isinstance(group, ShareGroup):
-            answer(GroupIdNotFound(f"group {beat.group_id} is a share group"))
-        else:
+        elif isinstance(group, ClassicGroup):
             self._groups.try_upgrade(
                 group, lambda turned: turned.consumer_group_heartbeat(beat, answer, at=at), at
             )
+        else:
+            answer(GroupIdNotFound(f"group {beat.group_id} is a share group"))
 
     # -- members of share groups ---------------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ from raftlog.coordinator.group import (
     TransactionEnded,
 )
 from raftlog.coordinator.partition_map import PartitionKey
-from raftlog.coordinator.share.share_membership import NO_STATES, ShareRecord, ShareStates
 
 GROUP_BYTES: Final = 1_000
 """The memory of a group beside what is counted separately."""
@@ -170,7 +169,7 @@ def group_bytes(group: Group) -> int:
     found += _membership_bytes(group.membership)
     for name, weigh in _ENTRIES.values():
         found += sum(weigh(*each) for each in _entries(group.modern, name).items())
-    return found + _states_bytes(_states(group))
+    return found + _states_bytes(group)
 
 
 def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
@@ -234,12 +233,17 @@ _ENTRIES: Final[Mapping[type, tuple[str, Callable[[str, Any], int]]]] = {
 """The entries of a consumer group: the record that changes one, the map it is in, and its size by key and value."""
 
 
-def _states(group: Group) -> ShareStates:
-    return NO_STATES if group.share is None else group.share.states
+def _of_members(records: Iterable[GroupRecord]) -> Iterator[object]:
+    """Yield the records; a share group's are a consumer group's in a wrapper."""
+    for each in records:
+        yield getattr(each, "record", each)
 
 
-def _states_bytes(states: ShareStates) -> int:
+def _states_bytes(group: Group) -> int:
     """Return about how many bytes the list of a share group's states takes."""
+    if group.share is None:
+        return 0
+    states = group.share.states
     topics = (*states.initializing.values(), *states.initialized.values())
     known = sum(ASSIGNED_TOPIC_BYTES + PARTITION_BYTES * len(each.partitions) for each in topics)
     return known + NAME_BYTES * len(states.deleting)
@@ -259,19 +263,19 @@ def _growth(before: Group, after: Group, records: Collection[GroupRecord]) -> in
         found += _membership_bytes(after.membership) - _membership_bytes(before.membership)
     found += OFFSET_BYTES * (after.offset_count - before.offset_count)
     if (old := before.modern) is not (new := after.modern):
-        found += _consumer_growth(old, new, records)
-    if (had := _states(before)) is not (has := _states(after)):
-        found += _states_bytes(has) - _states_bytes(had)
+        found += _consumer_growth(old, new, _of_members(records))
+    if after.share is not before.share:
+        found += _states_bytes(after) - _states_bytes(before)
     topic_partitions = set(_with_text(before, records))
     return found + sum(_text_bytes(after, tp) - _text_bytes(before, tp) for tp in topic_partitions)
 
 
 def _consumer_growth(
-    before: ConsumerMembership | None, after: ConsumerMembership | None, records: Iterable[GroupRecord]
+    before: ConsumerMembership | None, after: ConsumerMembership | None, records: Iterable[object]
 ) -> int:
     changed = {
         (type(each), each.regex if isinstance(each, RegexResolved) else each.member_id)
-        for each in (record.record if isinstance(record, ShareRecord) else record for record in records)
+        for each in records
         if isinstance(
             each, MemberChanged | TargetAssignmentChanged | CurrentAssignmentChanged | RegexResolved
         )

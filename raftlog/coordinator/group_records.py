@@ -17,6 +17,7 @@ from uuid import UUID
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_EPOCH
 from raftlog.coordinator.consumer import consumer_group_records as consumer_records
+from raftlog.coordinator.consumer.consumer_membership import ConsumerRecord
 from raftlog.coordinator.group import (
     CommittedOffset,
     GroupChanged,
@@ -39,13 +40,14 @@ from raftlog.coordinator.record_fields import (
     string,
     tagged,
 )
-from raftlog.coordinator.share import share_group_records as share_records
-from raftlog.coordinator.share.share_membership import ShareRecord
 
 KeyValue = tuple[bytes, bytes | None]
 
 OFFSET_KEY_VERSIONS: Final = (0, 1)
 GROUP_KEY_VERSION: Final = 2
+SHARE_TYPES: Final = range(10, 16)
+"""The types of share groups' records."""
+
 OFFSET_VALUE_VERSION: Final = 4
 EXPIRING_OFFSET_VALUE_VERSION: Final = 1
 """Only this version has an expiry; it has neither a leader epoch nor a topic id."""
@@ -88,9 +90,11 @@ def encode(record: GroupRecord) -> KeyValue:
     assert not isinstance(record, TransactionEnded), "a marker is a batch of its own"
     if isinstance(record, OffsetCommitted | TransactionalOffsetCommitted):
         return _offset_key(record), None if record.committed is None else _offset_value(record.committed)
-    if isinstance(record, ShareRecord):
-        return share_records.encode(record)
-    return consumer_records.encode(record)
+    if isinstance(record, ConsumerRecord):
+        return consumer_records.encode(record)
+    from raftlog.coordinator.share import share_group_records  # few clusters have share groups
+
+    return share_group_records.encode(record)
 
 
 def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
@@ -106,8 +110,10 @@ def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
         return GroupChanged(fields.string(), None if value is None else _read_group(value))
     if kind in consumer_records.TYPES:
         return consumer_records.decode(kind, fields, value)
-    if kind in share_records.TYPES:
-        return share_records.decode(kind, fields, value)
+    if kind in SHARE_TYPES:
+        from raftlog.coordinator.share import share_group_records
+
+        return share_group_records.decode(kind, fields, value)
     return None
 
 

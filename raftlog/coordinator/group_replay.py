@@ -10,15 +10,18 @@ to a deleted topic, never to a future topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.coordinator.committed_offsets import GroupOffsets
-from raftlog.coordinator.consumer.consumer_membership import ConsumerMembershipBuilder
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembershipBuilder, ConsumerRecord
 from raftlog.coordinator.group import CommittedOffset, Group, GroupChanged, Membership, OffsetCommitted
 from raftlog.coordinator.group_records import decode
-from raftlog.coordinator.share.share_membership import ShareMembershipBuilder, ShareRecord
 from raftlog.records.batch import BatchHeader, Buffer, iter_headers, iter_records, read_end_marker
+
+if TYPE_CHECKING:
+    from raftlog.coordinator.share.share_membership import ShareMembershipBuilder, ShareRecord
 
 
 class GroupReplay:
@@ -92,10 +95,15 @@ class GroupReplay:
                 self._memberships[record.group_id] = record.membership
         elif isinstance(record, OffsetCommitted):
             self._move(header, record)
-        elif isinstance(record, ShareRecord):
-            self._shares.setdefault(record.group_id, ShareMembershipBuilder()).apply(record)
-        else:
+        elif isinstance(record, ConsumerRecord):
             self._books.setdefault(record.group_id, ConsumerMembershipBuilder()).apply(record)
+        else:
+            self._note_share(record)
+
+    def _note_share(self, record: ShareRecord) -> None:
+        from raftlog.coordinator.share.share_membership import ShareMembershipBuilder
+
+        self._shares.setdefault(record.group_id, ShareMembershipBuilder()).apply(record)
 
     def _move(self, header: BatchHeader, record: OffsetCommitted) -> None:
         positions = self._offsets.get(record.group_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, PolicyViolation
@@ -21,13 +21,13 @@ from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, Membership, apply
 from raftlog.coordinator.group_memory import GROUP_BYTES, GroupMemory, HasMemoryFor, group_bytes
 from raftlog.coordinator.partition_writer import PartitionWriter
-from raftlog.coordinator.share.share_group import ShareGroup
 from raftlog.coordinator.timer import CoordinatorTimer, Moment
 
 if TYPE_CHECKING:
     from raftlog.coordinator.group_history import HistoryMemory
+    from raftlog.coordinator.share.share_group import ShareGroup
 
-AnyGroup = ClassicGroup | ConsumerGroup | ShareGroup
+AnyGroup: TypeAlias = "ClassicGroup | ConsumerGroup | ShareGroup"
 
 
 def check_group_id(group_id: str) -> None:
@@ -159,6 +159,8 @@ class Groups:
         )
 
     def _share(self, runner: Runner[Group]) -> ShareGroup:
+        from raftlog.coordinator.share.share_group import ShareGroup  # a node needs none without share groups
+
         return ShareGroup(runner, self.timer, self._config, topics=self.topics, history=self.history)
 
     def find_share(self, group_id: str) -> ShareGroup:
@@ -167,11 +169,11 @@ class Groups:
         Raise InvalidGroupId for a name that is too long, GroupIdNotFound for a group of another type.
         """
         group = self.find(group_id)
-        if isinstance(group, ShareGroup):
-            return group
-        if not group.is_idle:
+        if isinstance(group, ClassicGroup) and group.is_idle:
+            return self._share(group.runner)
+        if isinstance(group, ClassicGroup | ConsumerGroup):
             raise GroupIdNotFound(f"group {group_id} is not a share group")
-        return self._share(group.runner)
+        return group
 
     def try_upgrade(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
         """Let a classic group's upgrade handle a member of the consumer protocol; the group changes its type if that
@@ -209,7 +211,7 @@ class Groups:
             assert at is not None, "a group changes its type by what its members do"
             offers, group = group.member_protocols, self._classic(group.runner)
             group.rebalance_after_downgrade(offers, at)
-        elif isinstance(group, ConsumerGroup | ShareGroup) and group.recorded is None:
+        elif not isinstance(group, ClassicGroup) and group.recorded is None:
             # it has ended, though readers still see it before the commit
             group = self._classic(group.runner)
         group.runner.committed(self.committed_offset)

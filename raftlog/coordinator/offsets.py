@@ -39,7 +39,6 @@ from raftlog.coordinator.pending_deletion import (
     group_tombstones,
     next_tombstone_batch,
 )
-from raftlog.coordinator.share.share_membership import NO_STATES
 from raftlog.coordinator.transactional_offsets import (
     check_commit_epoch,
     is_unstable,
@@ -144,7 +143,7 @@ def decide_delete(group: Group, *, shown: Group) -> Decision:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
     if not may_delete(shown):
         raise NonEmptyGroup(f"group {group.group_id} has members")
-    if group.share is not None and group.share.states != NO_STATES:
+    if group.share is not None and group.share.has_states:
         raise NonEmptyGroup(f"share group {group.group_id} has states of partitions, which are not deleted")
     return Decision(_ended(group))
 

@@ -26,7 +26,6 @@ from raftlog.coordinator.group import (
     OffsetCommitted,
 )
 from raftlog.coordinator.partition_map import PartitionKey
-from raftlog.coordinator.share.share_membership import share_group_tombstones
 
 TOMBSTONES_PER_BATCH: Final = 1_000
 """Tombstones of one batch; a few milliseconds of work."""
@@ -78,8 +77,11 @@ def group_tombstones(group: Group) -> tuple[GroupRecord, ...]:
     """Return the tombstones of a group's other keys than offsets."""
     described = (GroupChanged(group.group_id, None),) if group.has_metadata else ()
     consumer = () if group.consumer is None else consumer_group_tombstones(group.group_id, group.consumer)
-    share = () if group.share is None else share_group_tombstones(group.group_id, group.share)
-    return (*described, *consumer, *share)
+    if group.share is None:
+        return (*described, *consumer)
+    from raftlog.coordinator.share.share_membership import share_group_tombstones
+
+    return share_group_tombstones(group.group_id, group.share)
 
 
 @dataclass(slots=True)

@@ -13,19 +13,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidGroupId, UnknownTopicOrPartition
-from raftlog.base.machine import Answer
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.coordination.shards import CoordinatorShards
-from raftlog.broker.coordination.share_state_shard import ShareStateShard
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.coordinator.groups import check_group_id
-from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
-from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
-from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
 from raftlog.metadata.image import MetadataImage
+
+if TYPE_CHECKING:
+    from raftlog.base.machine import Answer
+    from raftlog.broker.coordination.share_state_shard import ShareStateShard
+    from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
+    from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
+    from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
 
 TICK_S: Final = 1.0
 """The interval of checks for deleted topics and for logs to prune, in seconds."""
@@ -43,7 +45,9 @@ class ShareStateCoordinators:
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
-        self._shards = CoordinatorShards(broker, SHARE_GROUP_STATE_TOPIC, self._new_shard)
+        self._shards: CoordinatorShards[ShareStateShard] = CoordinatorShards(
+            broker, SHARE_GROUP_STATE_TOPIC, self._new_shard
+        )
         self._timer: asyncio.TimerHandle | None = None
         self._prunes_at = 0.0
 
@@ -70,6 +74,8 @@ class ShareStateCoordinators:
         return sum(map(len, self._active()))
 
     def _new_shard(self, index: int, leader_epoch: int) -> ShareStateShard:
+        from raftlog.broker.coordination.share_state_shard import ShareStateShard  # most nodes need none
+
         return ShareStateShard(index, leader_epoch, env=self._broker.env, find=self._shards.replica)
 
     def _active(self) -> list[ShareStateCoordinator]:

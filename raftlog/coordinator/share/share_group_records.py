@@ -7,7 +7,6 @@ a regular expression, and no partitions to give up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 from uuid import UUID
 
 from raftlog.coordinator.consumer.consumer_group_records import (
@@ -48,13 +47,7 @@ from raftlog.coordinator.share.share_membership import (
     ShareTopic,
 )
 
-MEMBER: Final = 10
-EPOCH: Final = 11
-TARGET_EPOCH: Final = 12
-TARGET: Final = 13
-CURRENT: Final = 14
-STATES: Final = 15
-TYPES: Final = frozenset(range(MEMBER, STATES + 1))
+MEMBER, EPOCH, TARGET_EPOCH, TARGET, CURRENT, STATES = range(10, 16)
 
 
 def encode(share: ShareRecord) -> KeyValue:
@@ -86,7 +79,7 @@ def encode(share: ShareRecord) -> KeyValue:
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ShareRecord:
-    """Return the record of a kind in TYPES; `key` excludes the type. Raise CorruptMessage."""
+    """Return the record of a kind that is among these; `key` excludes the type. Raise CorruptMessage."""
     group_id = key.string()
     if kind == EPOCH:
         epoch = (None,) if value is None else read_value(value, _read_epoch)

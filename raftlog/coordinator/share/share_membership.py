@@ -64,6 +64,11 @@ class ShareMembership(msgspec.Struct, frozen=True):
     states: ShareStates = NO_STATES
 
     @property
+    def has_states(self) -> bool:
+        """Whether share coordinators may have states of this group."""
+        return self.states != NO_STATES
+
+    @property
     def state(self) -> str:
         return "Stable" if self.consumer.members else "Empty"
 

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.coordinator.machines import Machines
+from raftlog.base.machine import Answer, Decision, Machines, Runner
 from raftlog.coordinator.share_state import decisions
 from raftlog.coordinator.share_state.share_state import (
     UNINITIALIZED,

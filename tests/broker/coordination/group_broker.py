@@ -12,7 +12,6 @@ from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
-from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.broker.long_work.turns import completed
@@ -144,7 +143,7 @@ class GroupBroker:
         self.broker.verifier = TransactionVerifier(self.broker)
         self.broker.groups = self.groups = GroupCoordinators(self.broker, self.broker.verifier)
         self.broker.transactions = self.transactions = TransactionCoordinators(self.broker)
-        self.broker.share_states = self.share_states = ShareStateCoordinators(self.broker)
+        self.share_states = self.broker.share_states
         self.disk = host.disk
         if with_topic:
             self.publish()
