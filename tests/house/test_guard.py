@@ -74,6 +74,7 @@ OURS = {
     "raftlog/broker/coordination/shards.py: lambda _: timer.cancel()": "cancels a timer",
     "raftlog/broker/replicas/timeline.py: self._log_pending": "writes to our log",
     "raftlog/broker/coordination/transaction_coordinators.py: ended.cancel": "cancels a future",
+    "raftlog/broker/coordination/share_state_coordinators.py: self._tick": "the clock of all share states here",
     "raftlog/broker/coordination/transaction_coordinators.py: self._tick": "the clock of all transactions here",
     "raftlog/broker/long_work/turns.py: self._run": "sets futures",
     "raftlog/broker/coordination/transaction_markers.py: again": "an outcome that nobody is told hangs for ever",
