@@ -37,7 +37,7 @@ from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
 from raftlog.metadata.broker_requests import BrokerHeartbeat
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.controller_api import ChargeMutations, ErrorReply, MutationsCharged, Reply, Request
+from raftlog.metadata.controller_api import ErrorReply, Reply, Request
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (
@@ -46,6 +46,7 @@ from raftlog.metadata.metadata_records import (
     Record,
     ScramCredentialChanged,
 )
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.record_levels import check_records
 from raftlog.metadata.record_replay import apply_records
 from raftlog.security.quotas import Windows

@@ -113,6 +113,25 @@ def test_the_living_leader_is_removed(cluster: Joining, raftlog: CommandLine) ->
     cluster.wait_until_healthy()
 
 
+def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
+    """In one command: the new voter is added before the former is removed."""
+    assert raftlog("quorum", "remove", "4").returncode == exits.OK
+    raftlog.rows_once(
+        lambda rows: any(row["node"] == 4 and row["directory_id"] for row in rows), "quorum", "replication"
+    )
+    old = next(each for each in (1, 2, 3) if each != leader_of(raftlog))
+    replaced = raftlog("quorum", "replace", str(old), "4", "--controller", cluster.controller_of(4))
+    assert replaced.returncode == exits.OK, replaced.stderr
+    assert voters_of(raftlog) == [each for each in NODES if each != old]
+
+
+def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: CommandLine) -> None:
+    """Who changed them, and when; the newest change first."""
+    rows = raftlog.rows("quorum", "why")
+    assert rows[-1]["change"] == "dynamic" and {"added", "removed"} <= {row["change"] for row in rows}
+    assert all(row["at"] > "2020" for row in rows) and rows == sorted(rows, key=lambda row: row["at"])[::-1]
+
+
 def test_all_nodes_start_again_with_the_voters_of_the_log(cluster: Joining, raftlog: CommandLine) -> None:
     """Their configs still name the first three."""
     for node_id in NODES:
