@@ -169,7 +169,7 @@ class Groups:
         Raise InvalidGroupId for a name that is too long, GroupIdNotFound for a group of another type.
         """
         group = self.find(group_id)
-        if isinstance(group, ClassicGroup) and group.is_idle:
+        if isinstance(group, ClassicGroup) and group.is_removable:
             return self._share(group.runner)
         if isinstance(group, ClassicGroup | ConsumerGroup):
             raise GroupIdNotFound(f"group {group_id} is not a share group")

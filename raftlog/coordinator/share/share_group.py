@@ -91,7 +91,7 @@ class ShareGroup:
         return self.runner.tail.share
 
     @property
-    def is_idle(self) -> bool:
+    def is_removable(self) -> bool:
         """Whether the group has no state worth keeping."""
         return not (self.runner.parked or self.runner.tail.exists)
 
