@@ -291,8 +291,9 @@ class VoterChanges:
 def _check_voter(voter: Voter) -> None:
     """Raise InvalidRequest for a voter without a directory, or with an address that no node can dial."""
     if voter.directory_id == NO_DIRECTORY:
-        raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
+        raise InvalidRequest("the request names no valid voter: it has no directory id")
     if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
-        # a name that cannot be looked up would end every voter that dials it, again after each start
+        # A dial of a malformed name raises UnicodeError, which no caller catches: it would end every voter, again
+        # after each start.
         address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
         raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")
