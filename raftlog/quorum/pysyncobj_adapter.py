@@ -173,7 +173,9 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
 
     def _SyncObj__sendAppendEntries(self) -> None:
         """Called on becoming leader, and when a heartbeat is due."""
-        if _ABSENT in self.response_times:  # a new leader counts all as heard, for as long as check quorum waits
+        if (
+            _ABSENT in self.response_times
+        ):  # a new leader counts all as heard, for as long as check quorum waits
             self.response_times[_ABSENT] = float("-inf")
         self.send_append_entries()
 
