@@ -227,6 +227,7 @@ class ControlPlane:
                 raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
             except UnsupportedMetadata as error:
                 raise JournalUnusable(str(error)) from error
+            self._join_voters(self.quorum)
         elif self.observer is not None:
             await self.observer.start()
         if not self._led.is_set():
@@ -380,6 +381,16 @@ class ControlPlane:
         if leader_id is not None and self.quorum is not None and self.quorum.own_move is not None:
             self._spawn(self._move_voter(self.quorum.own_move))
         self.on_leader_changed()
+
+    def _join_voters(self, quorum: Quorum) -> None:
+        """Have this node make itself a voter, if its config says so."""
+        if not self._config.controller_quorum_auto_join_enable:
+            return
+        from raftlog.quorum.auto_join import AutoJoin, own_address
+
+        address = own_address(self._config)
+        if address is not None:
+            self._spawn(AutoJoin(quorum, address, lambda asked, s: self.submit(asked, timeout=s)).run())
 
     async def _move_voter(self, voter: Voter) -> None:
         """Have a new leader write down the address of this voter that the config names: it has moved."""

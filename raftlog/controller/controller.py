@@ -35,6 +35,7 @@ from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
+from raftlog.metadata.bootstrap import BootstrapRecords
 from raftlog.metadata.broker_requests import BrokerHeartbeat
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import ErrorReply, Reply, Request
@@ -44,7 +45,6 @@ from raftlog.metadata.metadata_records import (
     Batch,
     ControllerElected,
     Record,
-    ScramCredentialChanged,
 )
 from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.record_levels import check_records
@@ -95,7 +95,7 @@ class Controller:
         """The clock for the start and refusal of delegation tokens. Set before it leads, too."""
         self.ages: Ages | None = None
         """The time by which expired tokens are removed; None: tokens are kept. Set before it leads."""
-        self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
+        self.bootstrap: BootstrapRecords = ()
         """The users that this node's folder was formatted with. They count if it names the cluster."""
         self.features = SUPPORTED_FEATURES
         """The levels that this node supports. Set before it leads, as the next."""

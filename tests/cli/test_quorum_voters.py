@@ -77,6 +77,16 @@ def test_voters_change_only_at_kraft_version_1(tmp_path: Path) -> None:
         assert sorted(read_all(cluster, len(writer.acked))) == sorted(writer.acked)
 
 
+def test_a_node_joins_the_voters_by_itself() -> None:
+    """With controller.quorum.auto.join.enable, once the voters can change (KIP-1186)."""
+    own = {2: {"controller.quorum.auto.join.enable": "true"}}
+    with Joining(2, voters=1, node_settings=own) as cluster:
+        raftlog = CommandLine(cluster.bootstrap_servers)
+        assert raftlog("quorum", "dynamic").returncode == exits.OK
+        poll_until(lambda: voters_of(raftlog) == [1, 2], "node 2 votes")
+        assert raftlog.rows("quorum", "why")[0]["by"] == "node 2"
+
+
 def test_a_dead_leader_is_removed_and_the_others_go_on(cluster: Joining, raftlog: CommandLine) -> None:
     """The new leader of the four voters removes it, and it follows once it runs again."""
     leader = leader_of(raftlog)
