@@ -17,8 +17,8 @@ from raftlog.replication.follower_role import FollowerRole
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.simulator.cluster import NODE_ID
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.testbeds.testbed import NODE_ID
 from raftlog_chaos.workloads.consumer import Consumer
 from raftlog_chaos.workloads.ledger import Ledger, LedgerReader
 from raftlog_chaos.workloads.raw_client import Client, create_topic
