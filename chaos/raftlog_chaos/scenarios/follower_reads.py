@@ -55,6 +55,9 @@ async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
             struck[fault] = struck.get(fault, 0) + 1
     loop.heal()
     await scene.whole()
+    await _cut_off(scene, freshness)
+    loop.heal()
+    await scene.whole()
     await _read_all(scene, consumers, readers)
     for each in readers:
         each.stopping = True
@@ -115,6 +118,20 @@ def _strike(scene: Choreography) -> str:
             loop.cut(cluster.nodes[node_id].host, sim_node.host)
     loop.call_later(scene.a_while(0.05, 0.5, 2.0), loop.heal)
     return "cut"
+
+
+async def _cut_off(scene: Choreography, freshness: _Freshness) -> None:
+    """Cut a follower off from the other nodes, for longer than it may serve what it has."""
+    loop, cluster = scene.loop, scene.cluster
+    leader = await scene.leader()
+    cut = scene.followers(leader)[0]
+    for each, sim_node in cluster.nodes.items():
+        if each != cut:
+            loop.cut(cluster.nodes[cut].host, sim_node.host)
+    end = loop.time() + LAG_TIME_MAX_S + 2 * TOLD_S
+    while loop.time() < end:
+        await asyncio.sleep(scene.a_while(0.02, 0.05))
+        freshness.look()
 
 
 async def _read_all(scene: Choreography, consumers: list[Consumer], readers: list[LedgerReader]) -> None:
