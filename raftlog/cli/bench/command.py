@@ -22,6 +22,7 @@ import typer
 from raftlog.cli import exits
 from raftlog.cli.bench import groups as bench_groups
 from raftlog.cli.bench import quotas as bench_quotas
+from raftlog.cli.bench import racks as bench_racks
 from raftlog.cli.bench.figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
@@ -58,7 +59,7 @@ class BenchOptions:
         str,
         typer.Option(
             help="parts: start, throughput, latency, failover, recovery, partitions, groups, rebalance, "
-            "commits, logins, quotas (default: all)"
+            "commits, logins, quotas, racks (default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
@@ -322,6 +323,10 @@ def _quotas(_options: BenchOptions) -> Iterator[Figure]:
     return bench_quotas.beside_a_greedy_client(Figure, _create_topic)
 
 
+def _racks(_options: BenchOptions) -> Iterator[Figure]:
+    return bench_racks.between_racks(Figure, _create_topic)
+
+
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "start": _start,
     "throughput": _throughput,
@@ -334,6 +339,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "commits": _commits,
     "logins": _logins,
     "quotas": _quotas,
+    "racks": _racks,
 }
 
 
