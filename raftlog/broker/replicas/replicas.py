@@ -125,6 +125,7 @@ class Replicas:
         self.touched = TouchedPartitions()
         self.unsettled_isrs = self.touched.queue()
         """The partitions led here whose ISR may change without an append, and some others."""
+        self.awaited: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""
