@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from raftlog.cli import exits
-from raftlog.cli.balance_plan import BrokerRoom, PartitionKey, Placed, Step, plan
+from raftlog.cli.balance_plan import BrokerRoom, Placed, Step, plan
 from raftlog.cli.broker import log_dirs_of
 from raftlog.cli.effective_settings import alter_settings
 from raftlog.cli.exits import Failure
+from raftlog.cli.leader_plan import PartitionKey
 from raftlog.cli.move_throttle import RATES, RECEIVERS, SENDERS, remove_throttles
 from raftlog.cli.partition import reassign
 from raftlog.cli.partition_view import ongoing_moves, partitions_in
@@ -37,7 +38,8 @@ def plan_of(target: Target) -> list[Step]:
     rooms = []
     for broker in target.brokers():
         used = total = 0
-        for folder in log_dirs_of(target, broker.broker_id):
+        folders = log_dirs_of(target, broker.broker_id)
+        for folder in folders:
             total_bytes, usable_bytes = (
                 getattr(folder, each, -1) for each in ("total_bytes", "usable_bytes")
             )
@@ -47,7 +49,8 @@ def plan_of(target: Target) -> list[Step]:
                 for each in topic.partitions:
                     key = topic.name, each.partition_index
                     sizes[key] = max(sizes.get(key, 0), each.partition_size)
-        rooms.append(BrokerRoom(broker.broker_id, broker.rack, used, total))
+        cordoned = bool(folders) and all(getattr(each, "is_cordoned", False) for each in folders)
+        rooms.append(BrokerRoom(broker.broker_id, broker.rack, used, total, cordoned))
     return plan(
         rooms,
         {

@@ -139,7 +139,7 @@ class GroupCoordinator:
         self._groups.committed(end_offset)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all waiting and further requests with `error`."""
+        """Answer all waiting and further requests with `error`: the partition is lost."""
         self._lost = error
         self._markers.stand_down(error)
         self._groups.on_unloaded(error)

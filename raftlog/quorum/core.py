@@ -242,7 +242,7 @@ class RaftCore(PySyncObjAdapter):
                 self.match_indexes.pop(node, None)
 
     def connected(self, peer: int) -> None:
-        """A link to a peer is up. Its log is unknown until it answers: it may have lost its disk."""
+        """Begin anew with a peer whose link is up. Its log is unknown until it answers: it may have lost its disk."""
         super().connected(peer)
         self._pieces.pop(peer, None)
         self._answered.pop(peer, None)
@@ -321,7 +321,7 @@ class RaftCore(PySyncObjAdapter):
         return self.voters.may_grant(peer, asked, has_log=self.journal.last_index > 1)
 
     def _on_vote(self, peer: int, term: int) -> None:
-        """The core counts votes without remembering the voter: pass each on once, and only when they suffice."""
+        """Pass each vote on once, and only when they suffice: PySyncObj counts votes without remembering the voter."""
         if term != self.term or peer in self._voters_heard or peer not in self.voters.peers:
             return
         self._voters_heard.add(peer)
@@ -331,7 +331,7 @@ class RaftCore(PySyncObjAdapter):
                 self.receive(each, type="response_vote", term=term)
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
-        """The core truncates after `prev_index` whether or not what follows matches: pass it only new entries.
+        """Pass on new entries only: PySyncObj truncates after `prev_index` even if what follows matches.
 
         The leader's commit index is about its own log: ours is known to match no further than this message.
         """

@@ -447,7 +447,7 @@ class Quorum:
         RpcServer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
 
     def _failed(self, error: BaseException) -> None:
-        """The disk or the state machine failed: stop sending, so that the other voters elect."""
+        """Stop sending, so that the other voters elect: the disk or the state machine failed."""
         if self._links is not None:
             self._links.close()
         self.on_failure(error)

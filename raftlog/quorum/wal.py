@@ -96,7 +96,7 @@ def vote_record(term: int, voted_for: int | None) -> bytes:
 
 
 def commit_record(index: int) -> bytes:
-    """A hint: it need not be synced."""
+    """Return the record of how far entries are committed: a hint, which need not be synced."""
     return _record(COMMIT, _U64.pack(index))
 
 

@@ -239,7 +239,7 @@ class Cleaning:
     def _filter_marker(
         self, batch: LogBatch, outcomes: CleanedTransactionMetadata, *, is_last: bool
     ) -> bytes | memoryview | None:
-        """A marker is kept whole or not at all: an empty marker would lose its producer's epoch."""
+        """Return a marker whole, or None: an empty marker would lose its producer's epoch."""
         header = batch.header
         is_marker = read_end_marker(batch.whole) is not None
         ends_nothing = outcomes.is_empty_transaction_marker(header)
@@ -312,7 +312,7 @@ class Cleaning:
         )
 
     def _is_wanted(self, record: RawRecord, base_offset: int, horizon_ms: int | None) -> bool:
-        """A compacted topic drops records without a key: no reader can look them up."""
+        """Return whether a record stays. One without a key does not: no reader of a compacted topic can look it up."""
         if record.key is None or self._map.newest(record.key) > base_offset + record.offset_delta:
             return False
         return record.has_value or horizon_ms is None or not self._is_over(horizon_ms)

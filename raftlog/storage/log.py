@@ -376,7 +376,7 @@ class Log(LogTruncation):
         self.note_gaps()
 
     def note_gaps(self) -> None:
-        """The mark is on the disk: from now on there may be holes."""
+        """Expect holes in all segments from now on. The mark that says so is on the disk already."""
         for segment in self._segments.all:
             segment.may_have_gaps = True
 

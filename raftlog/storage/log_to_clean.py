@@ -79,7 +79,7 @@ def _is_too_young(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
 
 
 def _oldest_ms(segment: Segment, config: TopicConfig) -> int:
-    """The timestamp of its first batch, as in Kafka; the largest in it if no setting depends on that."""
+    """Return the timestamp of a segment's first batch, as Kafka. LONG_MAX if it has none, or no setting needs it."""
     if config.max_compaction_lag_ms == LONG_MAX:
         return LONG_MAX
     segment.load_time_index()

@@ -66,6 +66,8 @@ class BrokerHealth(msgspec.Struct):
     offline_log_dirs: list[str]
     full_log_dirs: list[str] = []
     """The full directories, as the broker reports: it gives its leaderships away for these."""
+    decommissioned: bool = False
+    """Whether the broker is being decommissioned."""
 
 
 class Health(msgspec.Struct):
@@ -94,6 +96,8 @@ async def get_health(call: Call) -> Health:
         node.survey_of(image),
         asyncio.gather(*(progress_of(call, each) for each in sorted(image.decommissions))),
     )
+    for each in brokers:
+        each.decommissioned = each.broker_id in image.decommissions
     reasons = [
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),

@@ -91,7 +91,7 @@ def decide_join(
 
 
 def _take_place(builder: DecisionBuilder, who: MemberRef, member_id: str) -> None:
-    """A static member that came back without its id replaces its former incarnation (KIP-345)."""
+    """Have a static member that came back without its id replace its former incarnation (KIP-345)."""
     assert who.group_instance_id is not None
     holder = builder.state.static_member_id(who.group_instance_id)
     if who.member_id:

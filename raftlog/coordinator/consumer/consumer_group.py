@@ -159,7 +159,7 @@ class ConsumerGroup:
         return not (self.runner.parked or self.runner.tail.exists)
 
     def reader_view(self, group: Group) -> Group:
-        """The view for readers: the recorded state."""
+        """Return the group as readers see it: the recorded state."""
         return group
 
     def on_loaded(self, now: float) -> None:
@@ -175,7 +175,7 @@ class ConsumerGroup:
         self.runner.stand_down(error)
 
     def on_member_activity(self, ref: MemberRef, now: float) -> None:
-        """A commit does not renew a session."""
+        """Do nothing: unlike in a classic group, a commit does not renew a session."""
 
     # -- members of the consumer protocol ------------------------------------------------------------------
 
@@ -503,7 +503,7 @@ class ConsumerGroup:
             self._watch_revocation(member_id, at.now)
 
     def _rebalance_key(self, member_id: str) -> TimerKey:
-        """The timer of a member's pending step, beside its session."""
+        """Return the key of the timer of a member's pending step, beside its session."""
         return TimerKey(self.group_id, member_id, TimerKind.REBALANCE)
 
     def _renew(self, member_id: str, now: float) -> None:

@@ -294,7 +294,7 @@ class DecisionBuilder:
         }
 
     def _partition_racks(self) -> PartitionRacks:
-        """The racks of partitions; empty ones if no member has a rack that they could be near to."""
+        """Return the racks of partitions; empty sets if no member has a rack that they could be near to."""
         is_wanted = any(each.rack_id for each in self.state.members.values())
         return PartitionRacks(self.context.image.brokers if is_wanted else {})
 

@@ -113,7 +113,7 @@ def union(some: Partitions, others: Partitions) -> Partitions:
 
 
 def union_all(each: Iterable[Partitions]) -> Partitions:
-    """The union of many."""
+    """Return the union of many."""
     found: dict[UUID, set[int]] = defaultdict(set)
     for partitions in each:
         for topic_id, indexes in partitions.items():

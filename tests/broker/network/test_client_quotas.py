@@ -241,7 +241,7 @@ async def test_what_clients_make_a_broker_remember_is_bounded(monkeypatch: pytes
     client = world.connect()
     for number in range(20):
         limits = world.quotas.limits_of(client.connection, f"c{number}")
-        assert limits is not None and limits.produced(client.connection, 10) == 0
+        assert limits is not None and limits.count_produce(client.connection, 10) == 0
     assert len(world.quotas._limits) <= 4
     assert len(world.quotas._rates) <= 4
 
