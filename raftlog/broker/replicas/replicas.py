@@ -116,11 +116,10 @@ class Replicas:
         """Replicas that the image no longer places here."""
         self._dismissing: asyncio.Task[None] | None = None
         self._creating: asyncio.Future[list[Log | Exception]] | None = None
-        self._strays_removed = False
+        self._strays_removed = self._closed = False
         self.role_listeners: list[Callable[[], None]] = []
         """Called after replicas took new roles; a new replica may take its role long after the image that gave it."""
         self._timeline = Timeline(loop)
-        self._closed = False
         self._damaged = DamagedReplicas(image, broker_id=self.broker_id)
         self.touched = TouchedPartitions()
         self.unsettled_isrs = self.touched.queue()
