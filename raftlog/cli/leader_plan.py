@@ -15,7 +15,7 @@ Changes = list[tuple[PartitionKey, int, int]]
 
 
 class _Topic:
-    """The leaders of one topic's partitions; `by_pair`: the partitions that a first broker leads and a second has too."""
+    """The leaders of one topic's partitions; `by_pair`: the partitions that one broker leads and another has."""
 
     def __init__(self, partitions: Mapping[PartitionKey, Sequence[int]]) -> None:
         self.led: Counter[int] = Counter()
