@@ -141,9 +141,11 @@ class Housekeeping:
 
     async def send_readers_back(self) -> None:
         """Wake the consumers that wait at followers without a leader, so that they go on at another replica."""
-        partitions = tuple(self._replicas.partitions.values())
-        async for partition in in_slices(self._env, partitions, LOGS_AT_ONCE):
-            if partition.waiting_consumers and partition.has_lost_leader():
+        awaited = self._replicas.awaited
+        async for partition in in_slices(self._env, tuple(awaited), LOGS_AT_ONCE):
+            if not partition.waiting_consumers:
+                awaited.pop(partition, None)
+            elif partition.has_lost_leader():
                 partition.high_watermark_moved()
 
     async def checkpoint_high_watermarks(self) -> None:
