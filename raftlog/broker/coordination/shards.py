@@ -118,7 +118,11 @@ class CoordinatorShards(Generic[T]):
 
     async def find(self, key: str) -> int:
         """Return the broker that coordinates a key, once the topic is there. Raises CoordinatorNotAvailable."""
-        state = _partition(await self.topic(), key)
+        return self.leader_of(key, await self.topic())
+
+    def leader_of(self, key: str, topic: TopicState) -> int:
+        """Return the broker that coordinates a key. Raises CoordinatorNotAvailable."""
+        state = _partition(topic, key)
         if is_doubtful(self._broker, state):
             raise CoordinatorNotAvailable(
                 "this broker lost its controller session, and another broker may lead by now"

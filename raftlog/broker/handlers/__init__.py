@@ -42,12 +42,20 @@ FIRST_ASKED: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA)
 """The APIs that a client begins with."""
 
 
+HELD_BACK: Final = frozenset(
+    {ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_DESCRIBE, ApiKey.INITIALIZE_SHARE_GROUP_STATE}
+)
+"""APIs that are not advertised: of share groups (KIP-932), until all of them are built. Brokers use them among
+themselves. Clients that send them nevertheless get UNSUPPORTED_VERSION, since `share.version` is 0.
+"""
+
+
 def find_api(api_key: int, *, of_controllers: bool = False) -> Api | None:
     """Return the row of an API, or None if raftlog does not serve it.
 
     `of_controllers`: on the controller's listener, which serves fewer (KIP-919).
     """
-    if api_key not in served():
+    if api_key not in served() and api_key not in HELD_BACK:
         return None
     api: Api = _module(api_key).API
     return api if api.controllers or not of_controllers else None
@@ -61,7 +69,8 @@ def served(*, of_controllers: bool = False) -> frozenset[int]:
     """
     if of_controllers:
         return frozenset(key for key in served() if find_api(key, of_controllers=True) is not None)
-    return frozenset(key for key in APIS if importlib.util.find_spec(_module_name(key)) is not None)
+    built = (key for key in APIS if importlib.util.find_spec(_module_name(key)) is not None)
+    return frozenset(built) - HELD_BACK
 
 
 def prepare_first_requests() -> None:
