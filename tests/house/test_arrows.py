@@ -22,7 +22,17 @@ ARROWS: dict[str, frozenset[str]] = {
     "coordinator": frozenset({"base", "metadata", "records", "security", "sharing"}),
     "quorum": frozenset({"base", "metadata"}),
     "broker": frozenset(
-        {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
+        {
+            "base",
+            "coordinator",
+            "metadata",
+            "protocol",
+            "records",
+            "replication",
+            "security",
+            "sharing",
+            "storage",
+        }
     ),
     "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
     "clock_watch": frozenset({"base"}),

@@ -145,15 +145,17 @@ class ShareStateCoordinators:
         at = self._shards.moment()
         return self._ask(request.key, lambda it, answer: it.initialize(request, answer, at=at))
 
-    async def read(self, request: ReadState) -> ShareState:
-        """Return a state, and fence leaders of lower epochs. Raises InvalidRequest, FencedLeaderEpoch."""
-        state: ShareState = await self._ask(request.key, lambda it, answer: it.read(request, answer))
-        return state
+    def read(self, request: ReadState) -> asyncio.Future[ShareState]:
+        """Return a state, and fence leaders of lower epochs; or fail with InvalidRequest or FencedLeaderEpoch.
 
-    async def write(self, request: WriteState) -> None:
-        """Change a state. Raises InvalidRequest, FencedLeaderEpoch, FencedStateEpoch."""
+        Raises at once NotCoordinator and CoordinatorLoadInProgress, as the others do.
+        """
+        return self._ask(request.key, lambda it, answer: it.read(request, answer))
+
+    def write(self, request: WriteState) -> asyncio.Future[None]:
+        """Change a state, or fail with InvalidRequest, FencedLeaderEpoch or FencedStateEpoch."""
         at = self._shards.moment()
-        await self._ask(request.key, lambda it, answer: it.write(request, answer, at=at))
+        return self._ask(request.key, lambda it, answer: it.write(request, answer, at=at))
 
     async def delete(self, key: SharePartitionKey) -> None:
         """Remove a state; without one there is nothing to do."""

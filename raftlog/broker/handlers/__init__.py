@@ -43,7 +43,13 @@ FIRST_ASKED: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA)
 
 
 HELD_BACK: Final = frozenset(
-    {ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_DESCRIBE, ApiKey.INITIALIZE_SHARE_GROUP_STATE}
+    {
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+    }
 )
 """APIs that are not advertised: of share groups (KIP-932), until all of them are built. Brokers use them among
 themselves. Clients that send them nevertheless get UNSUPPORTED_VERSION, since `share.version` is 0.

@@ -7,30 +7,39 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from raftlog.base.errors import (
     BrokerNotAvailable,
     ClusterAuthorizationFailed,
+    FencedLeaderEpoch,
+    FencedStateEpoch,
     GroupIdNotFound,
     InvalidRequest,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
+from raftlog.broker.coordination.share_state_client import StoredState, read_state, write_state
 from raftlog.broker.handlers import (
     HELD_BACK,
     describe_groups,
     find_api,
     initialize_share_group_state,
     list_groups,
+    read_share_group_state,
     served,
     share_group_describe,
     share_group_heartbeat,
+    write_share_group_state,
 )
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.coordinator.share_state.share_state_requests import InitializeState
 from raftlog.metadata.features import SHARE_VERSION
 from raftlog.metadata.image import PartitionState, TopicState
-from raftlog.protocol.apis import APIS
+from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.sharing.delivery import DeliveryState, StateBatch, StateWrite
 from raftlog_chaos.simulator import Host, SimLoop, simulate
 from tests.broker.coordination.group_broker import TOPIC, TOPIC_ID, GroupBroker
 
@@ -202,6 +211,55 @@ class StateBroker(GroupBroker):
     topic = SHARE_GROUP_STATE_TOPIC
 
 
+class OwnLinks:
+    """A broker's requests to itself: whatever is sent passes the handlers, in the bytes of the wire."""
+
+    def __init__(self, node: StateBroker) -> None:
+        self._node = node
+
+    async def ask(self, broker_id: int, api_key: int, version: int, message: Any, *, timeout_s: float) -> Any:
+        handlers = {each.API_KEY: each for each in (read_share_group_state, write_share_group_state)}
+        return await self._node.call_with(handlers[ApiKey(api_key)], version, message)
+
+
+def run_states(scenario: Callable[[StateBroker], Awaitable[None]]) -> None:
+    async def program(loop: SimLoop) -> None:
+        async def life() -> None:
+            node = StateBroker(host)
+            await node.pass_time(0.1)
+            await scenario(node)
+            await node.share_states.close()
+
+        host = loop.host("b1")
+        await host.start(life())
+
+    simulate(program)
+
+
+def test_a_leader_reads_and_writes_the_state_of_its_partition() -> None:
+    """ReadShareGroupState and WriteShareGroupState, as the leader's broker sends them."""
+
+    async def scenario(node: StateBroker) -> None:
+        node.asker = 1
+        node.broker.links = OwnLinks(node)  # type: ignore[assignment]
+        key = SharePartitionKey("g", TOPIC_ID, 1)
+        with pytest.raises(InvalidRequest):
+            await read_state(node.broker, key, leader_epoch=4)
+        await node.share_states.initialize(InitializeState(key, 2))
+        assert await read_state(node.broker, key, leader_epoch=4) == StoredState(2, -1, ())
+        batches = (StateBatch(7, 9, DeliveryState.ACKNOWLEDGED, 1),)
+        change = StateWrite(1, 5, batches, 3, (), ())
+        await write_state(node.broker, key, change, state_epoch=2, leader_epoch=4)
+        assert await read_state(node.broker, key, leader_epoch=5) == StoredState(2, 5, batches)
+        assert (await node.share_states.summary(key)).delivery_complete_count == 3
+        with pytest.raises(FencedLeaderEpoch):
+            await write_state(node.broker, key, change, state_epoch=2, leader_epoch=4)
+        with pytest.raises(FencedStateEpoch):
+            await write_state(node.broker, key, change, state_epoch=1, leader_epoch=5)
+
+    run_states(scenario)
+
+
 def test_initialize_share_group_state() -> None:
     """Each partition has its own error, and only brokers may ask."""
 
@@ -227,14 +285,4 @@ def test_initialize_share_group_state() -> None:
         assert codes == [0, UnknownTopicOrPartition.code]
         assert len(node.share_states) == 1
 
-    async def program(loop: SimLoop) -> None:
-        async def life() -> None:
-            node = StateBroker(host)
-            await node.pass_time(0.1)
-            await scenario(node)
-            await node.share_states.close()
-
-        host = loop.host("b1")
-        await host.start(life())
-
-    simulate(program)
+    run_states(scenario)
