@@ -246,7 +246,7 @@ class ControlPlane:
         await self._led.wait()
 
     def is_connected_to_leader(self, controller_id: int) -> bool:
-        """Whether that node is the active controller and reachable, as far as this node knows."""
+        """Return whether that node is the active controller and reachable, as far as this node knows."""
         if not self._follows.is_connected_to_leader(controller_id):
             return False
         if controller_id == self._follows.node_id or "broker" not in self._config.roles:

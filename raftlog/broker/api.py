@@ -74,7 +74,7 @@ class Api:
     The limit does not apply to other brokers, which limit their own requests."""
     audit: NoChange | Change
     controllers: bool
-    """Whether controllers serve it to clients too (KIP-919): "controller" is among `listeners` of Kafka's schema."""
+    """Whether controllers serve it to clients too (KIP-919): "controller" is among the listeners of Kafka's schema."""
     error_response: ErrorResponse = error_code_response
     """The error response of this API, where a response has several error codes."""
     strict_quota_from: int | None = None

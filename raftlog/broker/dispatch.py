@@ -379,7 +379,7 @@ def _throttled(
 ) -> bytes | bytearray:
     """Mute a client that has exceeded its quotas, and return the response with the throttle time."""
     limits = connection.limits
-    throttle_ms = 0 if limits is None else limits.answered(connection)
+    throttle_ms = 0 if limits is None else limits.throttle_other(connection)
     if not throttle_ms:
         return frame
     from raftlog.protocol.throttle_time import with_throttle_time

@@ -63,5 +63,5 @@ async def within_mutation_quota(
             else:
                 refused.append((each, exceeded))
     if throttle_ms:
-        limits.mutated(connection, throttle_ms)
+        limits.mute_for_mutations(connection, throttle_ms)
     return may_go_on, refused

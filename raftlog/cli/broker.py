@@ -95,22 +95,6 @@ def log_dirs(
     print_rows(rows, form, ("broker", "replicas", "bytes", "free", "cordoned", "error", "folder"))
 
 
-@http_verb(broker, "drain")
-def drain(
-    api: HttpApi,
-    number: Id,
-    *,
-    undo: Annotated[bool, typer.Option("--undo", help="end the drain")] = False,
-) -> None:
-    """Hand a broker's leaderships to others, and give it none until --undo: before its host is worked on."""
-    api.ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")
-    print(
-        f"broker {number} may lead again; `raftlog partition elect` gives it its partitions back"
-        if undo
-        else f"broker {number} leads only partitions that no other broker can lead"
-    )
-
-
 @verb(broker, "cordon")
 def cordon(
     target: Target,
@@ -134,6 +118,22 @@ def cordon(
     alter_settings(target, "broker", str(number), {"cordoned.log.dirs": value or None})
     rest = f"new replicas, but not in {', '.join(cordoned)}" if cordoned else "new replicas"
     print(f"broker {number} gets {'no new replicas' if value == ALL_DIRS else rest}")
+
+
+@http_verb(broker, "drain")
+def drain(
+    api: HttpApi,
+    number: Id,
+    *,
+    undo: Annotated[bool, typer.Option("--undo", help="end the drain")] = False,
+) -> None:
+    """Hand a broker's leaderships to others, and give it none until --undo: before its host is worked on."""
+    api.ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")
+    print(
+        f"broker {number} may lead again; `raftlog partition elect` gives it its partitions back"
+        if undo
+        else f"broker {number} leads only partitions that no other broker can lead"
+    )
 
 
 @http_verb(broker, "decommission")

@@ -424,7 +424,7 @@ class Reader:
         return found
 
     def _at_its_end(self) -> bool:
-        """Whether every partition is read; a group may have none for this member, and give it some later."""
+        """Return whether every partition is read; a group may have none for this member, and give it some later."""
         return not self._going and (self.wanted.exit_at_end or self.wanted.stop_ms is not None)
 
     def _take(self, found: Fetched) -> int | None:

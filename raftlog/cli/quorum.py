@@ -53,7 +53,7 @@ class Quorum:
     replicas: tuple[Replica, ...]
 
     def lag(self, replica: Replica) -> int | None:
-        """How many entries it is behind the leader; None: not known."""
+        """Return how many entries it is behind the leader, None if that is not known."""
         if replica.end_offset < 0:
             return None
         ends = [each.end_offset for each in self.replicas if each.node == self.leader]

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import ElectionNotNeeded
 from raftlog.cli import exits
-from raftlog.cli.balance_plan import BrokerRoom, PartitionKey, Placed, Step, plan
+from raftlog.cli.balance_plan import BrokerRoom, Placed, Step, plan
 from raftlog.cli.broker import log_dirs_of
 from raftlog.cli.effective_settings import alter_settings
 from raftlog.cli.exits import Failure
+from raftlog.cli.leader_plan import PartitionKey
 from raftlog.cli.move_throttle import RATES, RECEIVERS, SENDERS, remove_throttles
 from raftlog.cli.partition import elect_leaders, reassign
 from raftlog.cli.partition_view import Partition, ongoing_moves, partitions_in
@@ -111,7 +112,8 @@ def plan_of(target: Target) -> Balance:
     rooms = []
     for broker in target.brokers():
         used = total = 0
-        for folder in log_dirs_of(target, broker.broker_id):
+        folders = log_dirs_of(target, broker.broker_id)
+        for folder in folders:
             total_bytes, usable_bytes = (
                 getattr(folder, each, -1) for each in ("total_bytes", "usable_bytes")
             )
@@ -121,7 +123,8 @@ def plan_of(target: Target) -> Balance:
                 for each in topic.partitions:
                     key = topic.name, each.partition_index
                     sizes[key] = max(sizes.get(key, 0), each.partition_size)
-        rooms.append(BrokerRoom(broker.broker_id, broker.rack, used, total))
+        cordoned = bool(folders) and all(getattr(each, "is_cordoned", False) for each in folders)
+        rooms.append(BrokerRoom(broker.broker_id, broker.rack, used, total, cordoned))
     return balance_of(rooms, partitions_in(target.metadata()), sizes)
 
 

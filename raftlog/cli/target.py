@@ -130,7 +130,7 @@ class Target:
     def failure(
         self, error: Exception, about: str = "", *, needs: str = "", broker: int | None = None
     ) -> Failure:
-        """Return the end of a command over an error of the client; `broker` is the broker that was asked, if one was."""
+        """Return the end of a command over an error of the client; `broker`: the broker that it asked, if not any."""
         if isinstance(error, KafkaError):
             return refusal(error, about, needs=needs)
         if isinstance(error, Refused):
@@ -196,7 +196,7 @@ class Target:
             raise Failure(f"not authorized: this needs {operation} of the cluster", exits.DENIED)
 
     def may(self, operation: str) -> bool:
-        """Whether the user of this client has a right to the cluster as a whole. Raise Failure."""
+        """Return whether the user of this client has a right to the cluster as a whole. Raise Failure."""
         from raftlog.security.acls import Operation
 
         allowed = self.describe_cluster(with_operations=True).cluster_authorized_operations

@@ -360,7 +360,7 @@ def _build_group(build: Callable[[Any, Group], Any], group: Group, make: Any) ->
 
 
 def is_retriable(code: int) -> bool:
-    """Whether a request with this error code may succeed if it is sent again."""
+    """Return whether a request with this error code may succeed if it is sent again."""
     return from_code(code).retriable
 
 

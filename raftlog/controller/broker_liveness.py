@@ -210,13 +210,13 @@ class BrokerLiveness:
             self.cordoned ^= {broker_id}
 
     def on_connect(self, broker_id: int) -> None:
-        """A connection came, so that no probe is needed. It may be a new incarnation: the suspicion remains."""
+        """Cancel the probe of a broker that has connected. It may be a new incarnation, so the suspicion remains."""
         entry = self._entries.get(broker_id)
         if entry is not None and not entry.lost:
             entry.probe_at = None
 
     def on_disconnect(self, broker_id: int, now: float) -> None:
-        """A connection dropped: probe at once."""
+        """Suspect a broker after its connection dropped, and have it probed at once."""
         entry = self._entries.get(broker_id)
         if entry is not None:
             entry.lost = True
@@ -320,7 +320,7 @@ class BrokerClocks:
         self._is_stale = True
 
     def note(self, broker_id: int, wall_clock_ms: int, state: int, now: float) -> None:
-        """A heartbeat reported a broker's clock; UNSAID: its release does not."""
+        """Note a broker's clock from its heartbeat. `state` is UNSAID if its release reports none."""
         reading = Reading(wall_clock_ms - int(now * 1000), state) if state else NO_READING
         known = self._readings.get(broker_id)
         if known is None or known.state != state or abs(known.lead_ms - reading.lead_ms) > SAME_MS:

@@ -490,14 +490,14 @@ class Controller:
             )  # update the partitions that waited for a suspected broker
 
     def peer_connected(self, broker_id: int, now: float) -> None:
-        """A broker's heartbeat connection was accepted."""
+        """Note that a broker's heartbeat connection was accepted."""
         self._connected.add(broker_id)
         if self.active:
             self._watch_own_stalls(now)
             self._soft.on_connect(broker_id)
 
     def peer_lost(self, broker_id: int, now: float) -> None:
-        """A broker's heartbeat connection dropped: it is suspected, and probed at once."""
+        """Suspect a broker after its heartbeat connection dropped, and probe it at once."""
         self._connected.discard(broker_id)
         if self.active:
             self._watch_own_stalls(now)
@@ -506,7 +506,7 @@ class Controller:
             self._log.info("broker_connection_lost", broker_id=broker_id)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult, now: float) -> None:
-        """The outcome of a probe: refused, alive, or silent for 300 ms."""
+        """Take the result of a broker's probe, and fence the brokers that are dead by it."""
         if self.active:
             self._watch_own_stalls(now)
             self._soft.on_probe_result(broker_id, result)

@@ -236,7 +236,9 @@ class MovePlan:
         return broker_id in self._may_hold_new and self._receiving[broker_id] < MAX_MOVES_TO_BROKER
 
     def _is_gone(self, broker_id: int, state: PartitionState) -> bool:
-        """Whether a replica of a running move's target leaves too, or is to come to a broker that is not in service."""
+        """Return whether a replica of a running move's target leaves too, or is to come to a broker that is not in
+        service.
+        """
         if broker_id in state.isr or not state.is_reassigned:
             return False
         broker = self._image.brokers.get(broker_id)

@@ -100,10 +100,9 @@ def with_eligible_leaders(
         after = changed(before, record)
         candidates = before.trusted if record.eligible is None else record.eligible
         is_small = len(isr) < after.effective_min_isr(needed)
-        is_unclean = (
-            after.unclean_epoch != before.unclean_epoch
-        )  # no replica is known to have the new leader's log
-        if lost or (is_small and not is_unclean):  # the leader of a lost ISR commits no record either
+        # After an unclean election no replica is known to have its leader's log. The leader of a lost ISR commits nothing.
+        is_unclean = after.unclean_epoch != before.unclean_epoch
+        if lost or (is_small and not is_unclean):
             eligible = after.in_replica_order(set(candidates).difference(isr))
     change = None if eligible == before.eligible else eligible
     return record if change == record.eligible else msgspec.structs.replace(record, eligible=change)

@@ -8,7 +8,7 @@ The rule while some ISR member is alive: fenced and leaving members drop out of 
 the first live ISR member in replica order. The rule while none is alive: the eligible leaders join the ISR, which does
 not change otherwise. All its members hold all committed records, so the first to come back may lead.
 
-A member that came back with an empty disk (`wiped`) leaves the ISR at once, and so does one that reports its log as
+A member that came back with an empty disk leaves the ISR at once, and so does one that reports its log as
 damaged. If it was the last member in service, the ISR is lost. A damaged member leads then, for reading only. The
 members out of service become eligible leaders, and the first to come back takes over. Without any, only an unclean
 election can follow.

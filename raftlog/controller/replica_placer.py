@@ -78,7 +78,7 @@ class ReplicaPlacer:
         }
         counts = index.at(image)
         for broker_id, load in self._loads.items():
-            load.replicas, load.leaders = counts.replicas[broker_id], counts.leaders[broker_id]
+            load.replicas, load.leaders = counts.replicas[broker_id], counts.preferred_leaders[broker_id]
 
     def _count(self, replicas: tuple[int, ...]) -> None:
         for broker_id in replicas:

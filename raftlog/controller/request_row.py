@@ -90,7 +90,7 @@ class ControllerRequest:
     """One request to the controller.
 
     `decide`: from (image, request, circumstances). `cause`: of the batch, a key of CAUSE_SENTENCES or a function of the
-    request; None if the batch needs no cause. `about_another`: its `broker_id` is its subject; otherwise it is its
+    request; None if the batch needs no cause. `about_another`: its broker id is its subject; otherwise it is its
     sender, which the controller checks. `since`: the level of raftlog.metadata.version which it needs.
 
     A broker repeats a request after it lost a connection or a controller. The first attempt may have been carried out,

@@ -217,7 +217,7 @@ class Groups:
                 self.refresh(self._groups.get(group_id, group))
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all waiting and further requests with `error`."""
+        """Answer all waiting and further requests with `error`: the partition is lost."""
         self.history.clear()
         for group in self._groups.values():
             group.on_unloaded(error)

@@ -74,7 +74,7 @@ class ControllerClient:
             raise RequestTimedOut("no active controller answered in time") from None
 
     def is_connected_to(self, voter: int) -> bool:
-        """Whether there is an open connection to a voter; a dead voter's closes at once."""
+        """Return whether there is an open connection to a voter; a dead voter's closes at once."""
         caller = self._callers.get(voter)
         return caller is not None and caller.usable
 

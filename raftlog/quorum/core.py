@@ -157,7 +157,7 @@ class RaftCore(PySyncObjAdapter):
         return self._now() > self.next_heartbeat_at
 
     def _has_recent_majority(self) -> bool:
-        """Whether all voters answered so recently that a tick would count a majority, so this leader stays."""
+        """Return whether all voters answered so recently that a tick would count a majority, so this leader stays."""
         return (
             min(self.response_times.values(), default=_NEVER)
             > self._now() - self._timing.check_quorum_timeout
@@ -183,7 +183,7 @@ class RaftCore(PySyncObjAdapter):
             self.send_append_entries()
 
     def check_quorum_timeout_s(self) -> float:
-        """How long a leader stays without answers of a majority: longer if the voters, or it, may only be slow."""
+        """Return how long a leader stays without answers of a majority: longer if it or the voters may only be slow."""
         if not self.hasQuorum:
             return self._timing.check_quorum_timeout
         return self._timing.linked_check_quorum_timeout + self._lateness.patience_s
@@ -252,7 +252,7 @@ class RaftCore(PySyncObjAdapter):
                 self.match_indexes.pop(node, None)
 
     def connected(self, peer: int) -> None:
-        """A link to a peer is up. Its log is unknown until it answers: it may have lost its disk."""
+        """Begin anew with a peer whose link is up. Its log is unknown until it answers: it may have lost its disk."""
         super().connected(peer)
         self._pieces.pop(peer, None)
         self._answered.pop(peer, None)
@@ -331,7 +331,7 @@ class RaftCore(PySyncObjAdapter):
         return self.voters.may_grant(peer, asked, has_log=self.journal.last_index > 1)
 
     def _on_vote(self, peer: int, term: int) -> None:
-        """The core counts votes without remembering the voter: pass each on once, and only when they suffice."""
+        """Pass each vote on once, and only when they suffice: PySyncObj counts votes without remembering the voter."""
         if term != self.term or peer in self._voters_heard or peer not in self.voters.peers:
             return
         self._voters_heard.add(peer)
@@ -341,7 +341,7 @@ class RaftCore(PySyncObjAdapter):
                 self.receive(each, type="response_vote", term=term)
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
-        """The core truncates after `prev_index` whether or not what follows matches: pass it only new entries.
+        """Pass on new entries only: PySyncObj truncates after `prev_index` even if what follows matches.
 
         The leader's commit index is about its own log: ours is known to match no further than this message.
         """

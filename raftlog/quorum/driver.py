@@ -284,7 +284,7 @@ class Driver:
         self._schedule()
 
     def link_up(self, peer: int) -> None:
-        """A new link is up: unread messages of the former link are dropped."""
+        """Drop the unread messages of a peer's former link, since a new link is up."""
         self._inbox = deque(each for each in self._inbox if each[0] != peer)
         self._guarded(lambda: self.core.connected(peer))
         self._schedule()
@@ -299,7 +299,7 @@ class Driver:
         self._schedule()
 
     def on_peer_process_dead(self, peer: int) -> None:
-        """A peer's process is known to be dead."""
+        """Elect soon if a peer that is known to be dead was the leader."""
         if self.core.leader_id == peer and not self.core.is_leader:
             self.election.on_leader_dead(self._loop.time())
             self._schedule()
@@ -343,7 +343,7 @@ class Driver:
             self._release()
 
     def _needs_tick(self) -> bool:
-        """Whether a tick has work: to sync, commit, apply or begin an election. Most heartbeats need none."""
+        """Return whether a tick has work: to sync, commit, apply or begin an election. Most heartbeats need none."""
         now, snapshot_due_at = self._loop.time(), self._snapshots.due_at
         return (
             self.journal.dirty
@@ -403,7 +403,7 @@ class Driver:
         return self._change is None or not self._change.waits
 
     def _stands(self) -> bool:
-        """Whether this voter would lead if it could."""
+        """Return whether this voter would lead if it could."""
         may_stand = self.voters.may_stand or self.core.completes_removal
         return not (self.core.is_leader or self.candidacy_stopped) and may_stand
 

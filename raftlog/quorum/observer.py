@@ -102,7 +102,7 @@ class Observer:
         return False
 
     def is_connected_to_leader(self, leader_id: int) -> bool:
-        """Whether the followed voter sees that node as its leader."""
+        """Return whether the followed voter sees that node as its leader."""
         return self._channel is not None and leader_id == self.leader_id
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""The metadata batches that a voter proposes, from the proposal to the commit, and how much they may be."""
+"""The metadata batches that a voter has proposed, until they are committed, within limits of number and bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Proposals:
         """The index and the size of each proposal that is appended and not known to be committed."""
 
     def add(self, data: bytes) -> None:
-        """Add a batch. Raise RequestTimedOut when too much is uncommitted."""
+        """Add a batch. Raise InvalidRequest if it is too large, RequestTimedOut if too much is uncommitted."""
         if len(data) >= MAX_COMMAND_BYTES:
             raise InvalidRequest(
                 f"a metadata batch of {len(data)} bytes is over the limit of {MAX_COMMAND_BYTES}"

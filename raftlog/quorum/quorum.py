@@ -216,13 +216,13 @@ class Quorum:
         return self._driver.leader_id if self._driver else None
 
     def is_connected_to_leader(self, leader_id: int) -> bool:
-        """Whether the leader is this node or linked: a dead leader's link breaks long before it is replaced."""
+        """Return whether the leader is this node or linked: a dead leader's link breaks long before it is replaced."""
         if leader_id != self.leader_id or self._links is None:
             return False
         return self.linked(leader_id)
 
     def linked(self, voter: int) -> bool:
-        """Whether that voter is this node, or is linked."""
+        """Return whether that voter is this node, or is linked."""
         return voter == self.node_id or (self._links is not None and self._links.is_up(voter))
 
     def linked_incarnation(self, voter: int) -> bytes | None:
@@ -448,7 +448,7 @@ class Quorum:
         RpcServer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
 
     def _failed(self, error: BaseException) -> None:
-        """The disk or the state machine failed: stop sending, so that the other voters elect."""
+        """Stop sending, so that the other voters elect: the disk or the state machine failed."""
         if self._links is not None:
             self._links.close()
         self.on_failure(error)

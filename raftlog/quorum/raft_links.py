@@ -205,7 +205,7 @@ class RaftLinks:
                 channel.close(reason)
 
     def can_send(self, peer: int) -> bool:
-        """Whether a message sent now leaves soon."""
+        """Return whether a message sent now leaves soon."""
         channel = self._channels.get(peer)
         return channel is not None and channel.writable
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import Disk
 from raftlog.metadata.snapshot import MAX_IMAGE_BYTES
 from raftlog.quorum.messages import SnapshotChunk

@@ -30,28 +30,27 @@ from raftlog.quorum.voters_record import Voter, VotersRecord, differ_by_one, fir
 if TYPE_CHECKING:
     from raftlog.quorum.driver import Driver
 
-LOOK_S: Final = 0.02
-"""How often a leader looks how far a new voter has caught up, in seconds."""
+POLL_S: Final = 0.02
+"""How often a leader looks again for what a change waits for, in seconds."""
 
 REDIAL_S: Final = 0.5
 """How often a leader dials the address of a new voter, in seconds."""
 
 ROUND_S: Final = 1.0
-"""A new voter has caught up once it holds within this time all that the leader had at its beginning, seconds (Raft
-thesis §4.2.1).
+"""A round ends when a new voter holds all that the leader held when the round began. The voter has caught up once a
+round takes at most this, in seconds (Raft thesis §4.2.1).
 """
 
 
 ANSWER_SHARE: Final = 0.9
-"""Of the time of a request: then it is refused with the reason, before its sender gives up."""
+"""After this share of its timeout a request is refused with the reason, before its sender gives up."""
 
 
 class VoterChanges:
-    """Changes of the voters, one at a time. `linked_directory(node)`: of the node at the other end of a link, or None.
-    `why_unreached(voter)`: why no connection to its address can be made, or None.
+    """Carries out requests to change the voters, one at a time.
 
-    `until` is a deadline in loop seconds. All calls raise NotLeaderOrFollower, RequestTimedOut: the change may still be
-    carried out.
+    `until` is a deadline in loop seconds. Each change raises NotLeaderOrFollower, or RequestTimedOut with what it
+    waited for. If it was proposed before that, it may still be carried out.
     """
 
     def __init__(
@@ -60,6 +59,10 @@ class VoterChanges:
         linked_directory: Callable[[int], UUID | None],
         why_unreached: Callable[[Voter], Awaitable[str | None]],
     ) -> None:
+        """`linked_directory(node)` returns the directory of the node at the other end of a link, or None.
+
+        `why_unreached(voter)` returns why no connection to its address can be made, or None.
+        """
         self._driver = driver
         self._linked_directory = linked_directory
         self._why_unreached = why_unreached
@@ -69,7 +72,7 @@ class VoterChanges:
 
     @property
     def under_way(self) -> VotersInChange | None:
-        """The change that is not queued behind another, or None."""
+        """The add or remove that is first in line, or None. It may wait for a change of a former leader."""
         return None if self._under_way is None else VotersInChange(*self._under_way, self._state[-1])
 
     async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
@@ -102,7 +105,7 @@ class VoterChanges:
                 return
             while replaced := [each for each in voters.uncounted() if self._linked_directory(each)]:
                 state[-1] = f"the new directories of voters {replaced} are not recorded yet"
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
                 self._check_leads()
             make()
             state.append("the voters have not committed the change yet")
@@ -111,7 +114,10 @@ class VoterChanges:
         await self._alone(change, until)
 
     async def add(self, voter: Voter, until: float) -> None:
-        """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
+        """Wait until a node has caught up, then make it a voter.
+
+        Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey.
+        """
 
         async def change(state: list[str]) -> None:
             self._present_with(voter)
@@ -124,19 +130,23 @@ class VoterChanges:
             state.append(f"{node} has not linked itself to the leader: start it, with this cluster's voters")
             await self._until_caught_up(voter, state)
             state.append("the new voters have not committed the change yet")
-            extended = self._present_with(voter)  # another leader may have added it meanwhile
+            extended = self._present_with(voter)  # a leader between two terms of ours may have added it
             await self._commit(lambda: extended)
 
         if voter.directory_id == NO_DIRECTORY:
-            raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
+            raise InvalidRequest("the request names no valid voter: it has no directory id")
         if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
-            # a name that cannot be looked up would end every voter that dials it, again after each start
+            # A dial of a malformed name raises UnicodeError, which no caller catches: it would end every voter, again
+            # after each start.
             address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
             raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")
         await self._alone(change, until, (voter.voter_id, voter.directory_id, True))
 
     async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
-        """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
+        """Wait until a majority without a voter is linked, then remove it.
+
+        Raise InvalidRequest, UnsupportedVersion, VoterNotFound.
+        """
 
         async def change(state: list[str]) -> None:
             present = self._present()
@@ -164,9 +174,9 @@ class VoterChanges:
         until: float,
         what: tuple[int, UUID, bool] | None = None,
     ) -> None:
-        """Make a change after all others. `change` notes what it waits for at the end of the list that it is given.
+        """Make a change once no other is under way. `change` gets a list, and keeps in its last item what it waits for.
 
-        `what` it is: the voter, its directory, and whether it is added.
+        `what` is added or removed: the voter, its directory, and whether it is added.
         """
         state = ["another change of the voters is under way"]
         self._check_leads()
@@ -176,7 +186,7 @@ class VoterChanges:
                 self._under_way, self._state = what, state
                 try:
                     while self._driver.changes_voters:  # by a former leader, or a request that has timed out
-                        await asyncio.sleep(LOOK_S)
+                        await asyncio.sleep(POLL_S)
                         self._check_leads()
                     await change(state)
                 finally:
@@ -225,10 +235,10 @@ class VoterChanges:
                 state[-1] = (
                     f"node {voter.voter_id} has not caught up: it is at {match} of {core.commit_index}"
                 )
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     async def _until_majority(self, record: VotersRecord, state: list[str]) -> None:
-        """Wait until a majority of a set is linked: otherwise it is not committed, and no leader leads on."""
+        """Wait until a majority of a set is linked. Without it the set cannot be committed, and the leader resigns."""
         state.append("")
         while True:
             self._check_leads()
@@ -236,7 +246,7 @@ class VoterChanges:
             if len(reached) > len(record.voters) // 2:
                 return
             state[-1] = f"only {reached} of {record.ids} are reached, no majority: start or remove the others"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     def _is_reached(self, voter: Voter) -> bool:
         if voter.voter_id == self._driver.node_id:

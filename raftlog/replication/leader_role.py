@@ -3,8 +3,8 @@
 Laws, in order of weight:
 - the high watermark is the least end offset over the *maximal* ISR, the leader itself, and followers that are about to
   join (`_is_about_to_join`). A record counts once it is flushed, or with log.flush.policy=os once it is written;
-- the high watermark never moves back. It does not advance while the committed ISR is smaller than `effective_min_isr`,
-  or while the metadata names eligible leaders (KIP-966);
+- the high watermark never moves back. It does not advance while the committed ISR is below min.insync.replicas, nor
+  while the metadata names eligible leaders (KIP-966): `PartitionState.is_under_min_isr`;
 - a follower counts only with fetches of this leader epoch. It joins the ISR only at or past the high watermark and the
   start of this epoch, unfenced, with the broker epoch of its fetches (KIP-497, KIP-841, KIP-903);
 - a follower that has not caught up for replica.lag.time.max.ms is proposed to leave the ISR (`maybe_shrink_isr`);

@@ -61,7 +61,7 @@ def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _remove_orphans(disk: Disk, directory: str, names: list[str]) -> None:
-    """A later segment may begin at the same offset, and must not inherit the aborted transactions."""
+    """Remove files beside no log: a later segment at the same offset must not inherit aborted transactions."""
     held = set(offsets_in_names(names, ".log"))
     for kind in SIDE_KINDS:
         for base in offsets_in_names(names, kind):

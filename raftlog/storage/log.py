@@ -376,7 +376,7 @@ class Log(LogTruncation):
         self.note_gaps()
 
     def note_gaps(self) -> None:
-        """The mark is on the disk: from now on there may be holes."""
+        """Expect holes in all segments from now on. The mark that says so is on the disk already."""
         for segment in self._segments.all:
             segment.may_have_gaps = True
 
@@ -385,7 +385,7 @@ class Log(LogTruncation):
         return self.transaction_index.overlapping(0, end_offset)
 
     def must_retain_batch(self, header: BatchHeader) -> bool:
-        """Whether the log needs that batch, even empty, to know its producers or leader epochs."""
+        """Return whether the log needs that batch, even empty, to know its producers or leader epochs."""
         return self._epochs.begins_at(header.base_offset) or self.producers.must_retain_batch(header)
 
     # -- transactions --------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class LogTruncation(LogReads):
         return None if self._has_damage_before(segment, found[1]) else found
 
     def _has_damage_before(self, segment: Segment, end_offset: int) -> bool:
-        """Whether a cut at `end_offset` finds rot in the part that stays: that damage is cut first."""
+        """Return whether a cut at `end_offset` finds rot in the part that stays: that damage is cut first."""
         try:
             segment.load_time_index()
             check_time_before(segment, end_offset)
@@ -150,7 +150,8 @@ class LogTruncation(LogReads):
             return
         keep = bisect_right(self._segments.all, self._uncut_from, key=BASE_OFFSET)
         self._has_damage_before(self._segments.all[keep - 1], self._uncut_from)  # there is less to keep then
-        assert self.damage is not None
+        if self.damage is None:  # a reader on another thread is about to note it
+            self.damage = damages.Damage(self._uncut_from, self.log_end_offset)
         damages.write_damage_mark(self.disk, self.directory, self.damage)
         offset, self._uncut_from = self._uncut_from, None
         with half_changed(self.directory):

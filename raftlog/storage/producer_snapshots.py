@@ -148,7 +148,7 @@ def _begin_of(stretch: list[tuple[Segment, int, int]]) -> int:
 
 
 def _is_whole(batches: list[BatchMetadata]) -> bool:
-    """Whether no batch is missing: there are enough, or they begin with the first of the producer's epoch."""
+    """Return whether no batch is missing: there are enough, or they begin with the first of the producer's epoch."""
     return len(batches) >= NUM_BATCHES_TO_RETAIN or batches[0].base_sequence == 0
 
 

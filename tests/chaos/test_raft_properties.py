@@ -89,7 +89,7 @@ def test_a_term_has_one_leader() -> None:
     assert law.violations == ["nodes 1 and 2 both lead term 2"]
 
 
-def test_logs_match() -> None:
+def test_entries_of_one_index_and_term_match() -> None:
     """Raft figure 3: an entry of one index and term is the same everywhere."""
     law = RaftProperties(3)
     law.inspect({1: voter(AB, term=1), 2: voter(AB, term=1), 3: voter(A, term=1)}, {})

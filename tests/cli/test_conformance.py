@@ -81,9 +81,9 @@ def test_nothing_is_run_where_the_options_are_wrong(tmp_path: Path) -> None:
         assert (code, err.startswith(f"raftlog: {said}")) == (exits.USAGE, True), err
 
 
-def test_a_cluster_with_topics_of_its_own_is_refused(three: Cluster, ten: str) -> None:
+def test_a_cluster_with_topics_of_its_own_is_refused(cluster: Cluster, ten: str) -> None:
     """--force runs all the same; several brokers are a note, as Kafka's responses are from a single broker."""
-    raftlog = CommandLine(three.bootstrap_servers)
+    raftlog = CommandLine(cluster.bootstrap_servers)
     ran = raftlog("conformance", "--only", KEPT)
     assert ran.returncode == exits.FAILED
     assert "the cluster has topics of its own: " in ran.stderr and "--force" in ran.stderr

@@ -226,3 +226,12 @@ class ControllerCluster:
         )
         change = IsrChange(self.image.topics[name].topic_id, partition, isr=members, **fields)
         return self.ask(AlterPartition(sender, brokers[sender].broker_epoch, (change,))).results[0]
+
+
+def started(*brokers: int, controllers: int = 1, **topics: tuple[tuple[int, ...], ...]) -> ControllerCluster:
+    """Return controllers with these brokers in service, and topics with these replicas for each partition."""
+    cluster = ControllerCluster(controllers)
+    cluster.start(*brokers)
+    for name, replicas in topics.items():
+        cluster.assign(name, *replicas)
+    return cluster

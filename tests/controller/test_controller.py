@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +22,7 @@ from raftlog.metadata.metadata_records import (
 )
 from raftlog.metadata.quorum_description import DescribeQuorum
 from tests.controller.controller_cluster import ControllerCluster
+from tests.kit.calls import calls_of
 
 # --- the active controller
 
@@ -397,22 +396,6 @@ def test_danger_to_data_is_loud(
 
 FENCE_CALLS, CREATE_CALLS = 30, 30
 """Python calls per partition, of deciding, applying and encoding together."""
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """Count the Python functions that `work` calls."""
-    count = 0
-
-    def profile(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_the_tail_shares_its_parts_with_the_committed_image() -> None:

@@ -20,11 +20,7 @@ OLD = UUID(int=4, version=4)
 DIRECTORIES = UUID(int=71), UUID(int=72)
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1, 2)
-    return made
+pytestmark = pytest.mark.brokers(1, 2)
 
 
 def register(

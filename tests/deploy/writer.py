@@ -33,7 +33,9 @@ class Writer:
 
     def create_topic(self) -> None:
         admin = AdminClient(self._client)  # which must outlive the request
-        admin.create_topics([NewTopic(self._topic, num_partitions=PARTITIONS)])[self._topic].result(PATIENCE_S)
+        admin.create_topics([NewTopic(self._topic, num_partitions=PARTITIONS)])[self._topic].result(
+            PATIENCE_S
+        )
 
     def write(self, ended: Event) -> None:
         """Write a record each PAUSE_S."""

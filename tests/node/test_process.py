@@ -28,6 +28,7 @@ from raftlog.node import Node, NodeFailed
 from raftlog.quorum.quorum import Quorum
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN
 from raftlog.testing.ports import LOOPBACK, HeldPorts
+from tests.kit.clock import Clock
 from tests.kit.garbage import made_to_stay
 from tests.kit.waits import PATIENCE_S
 
@@ -351,15 +352,14 @@ def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> Non
     """Objects that refer to themselves stayed for hours: requests make so little of it that the thresholds are never
     reached.
     """
-    thresholds, now = gc.get_threshold(), 0.0
+    thresholds, clock = gc.get_threshold(), Clock()
 
     def collect() -> None:
-        nonlocal now
-        now += process.LOOK_EVERY_S
+        clock.advance(process.LOOK_EVERY_S)
         look()
 
     try:
-        look = process._calm_garbage_collection(lambda: now)
+        look = process._calm_garbage_collection(clock)
         small, large = weakref.ref(ReferenceCycle(1000)), weakref.ref(ReferenceCycle(2 * process.BURST_BYTES))
         look()
         assert (small() is not None, large() is not None) == (True, True), "it was looked for just now"

@@ -57,7 +57,7 @@ def compare_the_first_directory_only(patch: pytest.MonkeyPatch) -> None:
 
 def only_say_it(patch: pytest.MonkeyPatch) -> None:
     """The older copy is logged, and its replicas stay in sync."""
-    patch.setattr(brokers, "LostReplicas", lambda broker_id, damaged=None: NO_LOST_REPLICAS)
+    patch.setattr(brokers, "LostReplicas", lambda broker_id, damaged=None, reads_on=False: NO_LOST_REPLICAS)
 
 
 def write_incarnations_too_late(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import RealDisk
 from raftlog.quorum import snapshot
 from raftlog.quorum.messages import SnapshotChunk

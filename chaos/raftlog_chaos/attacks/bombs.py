@@ -157,7 +157,7 @@ def bombs_where_times_are_searched(target: Target) -> str:
     with target.line(source=ELSEWHERE) as line:
         for batch in (many_records(400_000, ZSTD), with_payload(zstd_bomb(200 * MIB), 1, codec=ZSTD)):
             line.send(produce(name, 0, batch, timeout_ms=5000))
-            line.hear(5)
+            line.receive(5)
     part = struct.pack(">iiq", 0, -1, int(time.time() * 1000) - 1) + b"\0"
     newest = struct.pack(">iiq", 0, -1, MAX_TIMESTAMP) + b"\0"
     with target.lines(12) as lines:
@@ -179,6 +179,6 @@ def bombs_where_logs_are_compacted(target: Target) -> str:
         with target.line("kafka", node) as line:
             for _ in range(3):
                 line.send(produce(target.compacted, index, batch, timeout_ms=10_000))
-                words.append("refused" if line.hear(8) is None else "answered")
+                words.append("refused" if line.receive(8) is None else "answered")
     time.sleep(4)
     return f"{len(batch) // 1024} KiB: {counted(words)}"

@@ -14,7 +14,7 @@ from raftlog.protocol.message_builders import request_builders
 from raftlog.quorum.channel import PROTOCOL
 from raftlog.quorum.handshake_messages import Challenge, decode_handshake
 from raftlog_chaos.attacks.facts import ask
-from raftlog_chaos.attacks.logins import choose, is_served, say
+from raftlog_chaos.attacks.logins import authenticate, choose, is_served
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ClaimBroken,
@@ -305,6 +305,6 @@ def users_made_at_the_controllers_port(target: Target) -> str:
     expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
     with target.line("logins") as line:
         line.ask(choose("PLAIN"))
-        line.ask(say(b"\0mallory\0" + bytes(32)))
+        line.ask(authenticate(b"\0mallory\0" + bytes(32)))
         expect(not is_served(line), "a stranger logged in as a user of his own")
     return counted(words)

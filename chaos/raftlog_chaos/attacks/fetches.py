@@ -136,7 +136,7 @@ def very_many_sessions(target: Target) -> str:
             line.send(frame * 150, within_s=1)
         going_on, answered = for_seconds(8), 0
         while going_on() and answered < 3_000:
-            answered += sum(line.hear(0.1) is not None for line in lines)
+            answered += sum(line.receive(0.1) is not None for line in lines)
     return f"{answered} answered"
 
 

@@ -169,7 +169,7 @@ def a_config_altered_again_and_again(target: Target) -> str:
                 for n in range(20)
             ]
             line.send(b"".join(frames))
-            altered += sum(line.hear(3) is not None for _ in frames)
+            altered += sum(line.receive(3) is not None for _ in frames)
         line.ask(_alter(TOPIC, target.topic, [("retention.ms", DELETE, "")]), 5)
     return f"{altered} alterations"
 
@@ -224,7 +224,7 @@ def elections_again_and_again(target: Target) -> str:
             line.send(everything * 300)
         answers = 0
         for line in lines:
-            while line.hear(2) is not None and answers < 1_200:
+            while line.receive(2) is not None and answers < 1_200:
                 answers += 1
         return f"{answers} answered"
 
@@ -253,7 +253,7 @@ def offsets_of_made_up_groups(target: Target) -> str:
             line.send(b"".join(frames))
         answered = 0
         for line in lines:
-            while line.hear(3) is not None:
+            while line.receive(3) is not None:
                 answered += 1
     with target.lines(3, source=ELSEWHERE) as lines:
         for line in lines:

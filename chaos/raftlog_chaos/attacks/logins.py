@@ -48,14 +48,14 @@ def choose(mechanism: str) -> bytes:
     return request(HANDSHAKE, 1, "SaslHandshakeRequest", mechanism=mechanism)
 
 
-def say(message: bytes) -> bytes:
+def authenticate(message: bytes) -> bytes:
     """Return the frame with a message of the mechanism."""
     return request(AUTHENTICATE, 2, "SaslAuthenticateRequest", auth_bytes=message)
 
 
 def plain(user: str, password: str, authorization_id: str = "") -> bytes:
     """Return the one message of PLAIN."""
-    return say(f"{authorization_id}\0{user}\0{password}".encode())
+    return authenticate(f"{authorization_id}\0{user}\0{password}".encode())
 
 
 def answered(line: Line, frame: bytes, within_s: float = 3.0) -> Any:
@@ -79,7 +79,7 @@ def is_served(line: Line) -> bool:
 def first_of(line: Line, scram: ScramClient, header: str = "n,,") -> bytes:
     """Begin a login by SCRAM; return the server's first message, empty if there is none."""
     line.ask(choose(SCRAM))
-    answer = answered(line, say(scram.first().replace(b"n,,", header.encode(), 1)))
+    answer = answered(line, authenticate(scram.first().replace(b"n,,", header.encode(), 1)))
     return b"" if answer is None or answer.error_code else bytes(answer.auth_bytes)
 
 
@@ -124,11 +124,13 @@ def logins_that_stop_halfway(target: Target) -> str:
     with target.lines(1_000, "logins") as lines:
         for number, line in enumerate(lines):
             user = LOGIN_USERS[0] if number % 2 else f"nobody-{number}"
-            line.send(choose(SCRAM) + say(ScramClient(SCRAM, user, "", nonce=f"{NONCE}{number}").first()))
+            line.send(
+                choose(SCRAM) + authenticate(ScramClient(SCRAM, user, "", nonce=f"{NONCE}{number}").first())
+            )
         words = counted(outcomes_of(lines, 4))
         with target.line("logins") as line:
             scram = ScramClient(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, nonce=NONCE)
-            answer = answered(line, say(scram.final(first_of(line, scram))))
+            answer = answered(line, authenticate(scram.final(first_of(line, scram))))
             expect(answer is not None and answer.error_code == 0, "the right password does not get in")
         return words
 
@@ -148,7 +150,7 @@ def logins_a_byte_at_a_time(target: Target) -> str:
 def half_closed_logins(target: Target) -> str:
     """Connections that stop sending at any step of a login are answered and closed, or closed."""
     scram = ScramClient(SCRAM, LOGIN_USERS[0], "x", nonce=NONCE)
-    steps = (b"", b"\0\0", HELLO, choose(SCRAM), choose(SCRAM) + say(scram.first()), choose("PLAIN"))
+    steps = (b"", b"\0\0", HELLO, choose(SCRAM), choose(SCRAM) + authenticate(scram.first()), choose("PLAIN"))
     with target.lines(300, "logins") as lines:
         for number, line in enumerate(lines):
             line.send(steps[number % len(steps)])
@@ -185,7 +187,9 @@ def lies_in_scram(target: Target) -> str:
             if lie == 0:
                 line.ask(choose(SCRAM))
                 words.append(
-                    refused(line, say(b"c=biws,r=" + NONCE.encode() + b",p=" + bytes(8).hex().encode()))
+                    refused(
+                        line, authenticate(b"c=biws,r=" + NONCE.encode() + b",p=" + bytes(8).hex().encode())
+                    )
                 )
                 continue
             given = first_of(line, scram)
@@ -204,7 +208,7 @@ def lies_in_scram(target: Target) -> str:
                 scram.first(),
                 bytes(60 * 1024),
             )
-            words.append(refused(line, say(lies[lie - 1])))
+            words.append(refused(line, authenticate(lies[lie - 1])))
             expect(not is_served(line), "a connection is served after a login that failed")
     return counted(words)
 
@@ -227,7 +231,7 @@ def logins_for_somebody_else(target: Target) -> str:
             scram = ScramClient(SCRAM, user, LOGIN_PASSWORD, nonce=NONCE)
             given = first_of(line, scram, header)
             if given:
-                words.append(refused(line, say(scram.final(given))))
+                words.append(refused(line, authenticate(scram.final(given))))
             else:
                 words.append("no first message")
     return counted(words)
@@ -294,9 +298,9 @@ def garbage_in_logins(target: Target) -> str:
     chance, frames = random.Random(5), []
     for size in (0, 1, 2, 100, 10_000, 60_000):
         for mechanism in MECHANISMS:
-            frames += [choose(mechanism) + say(chance.randbytes(size)) for _ in range(4)]
-            frames += [choose(mechanism) + say(b"n,,n=" + b"=2C" * (size // 3) + b",r=x")]
-    frames += [choose(SCRAM) * 3, say(b"x"), choose("PLAIN") + struct.pack(">i", -5)]
+            frames += [choose(mechanism) + authenticate(chance.randbytes(size)) for _ in range(4)]
+            frames += [choose(mechanism) + authenticate(b"n,,n=" + b"=2C" * (size // 3) + b",r=x")]
+    frames += [choose(SCRAM) * 3, authenticate(b"x"), choose("PLAIN") + struct.pack(">i", -5)]
     return send_each(target, frames, port="logins", within_s=2.0)
 
 
@@ -323,8 +327,8 @@ def _guess(target: Target, number: int) -> Sequence[str]:
             user = LOGIN_USERS[at % 2] if at % 4 else f"nobody-{at}"
             line.send(choose("PLAIN") + plain(user, f"guess {number + at}"))
         for line in lines:
-            line.hear(1.0)
-            frame = line.hear(2.0)
+            line.receive(1.0)
+            frame = line.receive(2.0)
             if frame is not None:
                 answer = decode_response(AUTHENTICATE, 2, memoryview(frame))[1]
                 expect(answer.error_code != 0, "a guess got in")
@@ -336,7 +340,7 @@ def _first_s(target: Target, user: str) -> float:
     """Return how long the first answer to a user takes, seconds."""
     with target.line("logins") as line:
         line.ask(choose(SCRAM))
-        frame = say(ScramClient(SCRAM, user, "", nonce=NONCE).first())
+        frame = authenticate(ScramClient(SCRAM, user, "", nonce=NONCE).first())
         began = time.perf_counter()
         expect(line.ask(frame) is not None, "a login was not answered")
         return time.perf_counter() - began

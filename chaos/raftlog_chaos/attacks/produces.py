@@ -6,7 +6,7 @@ import struct
 import time
 from typing import Final
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.protocol.codec import decode_response
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import CRC_START, HEADER, HEADER_BYTES

@@ -140,6 +140,6 @@ def deep_pipelines(target: Target) -> str:
     answers = 0
     with target.line() as line:
         sent = line.send(frame * 10_000, within_s=8)
-        while line.hear(1.0) is not None and answers < 20_000:
+        while line.receive(1.0) is not None and answers < 20_000:
             answers += 1
         return f"{sent // len(frame)} taken, {answers} answered"

@@ -173,7 +173,7 @@ class Line:
                 self.closed = True
         return sent
 
-    def hear(self, within_s: float = ANSWER_S) -> bytes | None:
+    def receive(self, within_s: float = ANSWER_S) -> bytes | None:
         """Return the next Kafka response without its length, None if none comes in time or the line is closed."""
         end_at = time.monotonic() + within_s
         while not self.closed:
@@ -214,9 +214,9 @@ class Line:
         return not self.closed
 
     def ask(self, frame: bytes, within_s: float = ANSWER_S) -> bytes | None:
-        """Send one frame and return its answer; see `hear`."""
+        """Send one frame and return its answer; see `receive`."""
         self.send(frame, within_s)
-        return self.hear(within_s)
+        return self.receive(within_s)
 
     def request(
         self, api_key: int, version: int, name: str, within_s: float = ANSWER_S, **fields: Any
@@ -350,7 +350,7 @@ def delete_topics(target: Target, names: Sequence[str]) -> str:
         for start in range(0, len(names), 500):
             some = array([compact(name) for name in names[start : start + 500]])
             line.send(raw(20, 4, some + LENGTH.pack(20_000) + b"\0"))
-            words.append("answered" if line.hear(25) is not None else "no answer")
+            words.append("answered" if line.receive(25) is not None else "no answer")
     return counted(words)
 
 

@@ -17,7 +17,7 @@ from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Authority
 from raftlog_chaos.attacks.facts import careless
 from raftlog_chaos.attacks.floods import HELLO
-from raftlog_chaos.attacks.logins import choose, is_served, say
+from raftlog_chaos.attacks.logins import authenticate, choose, is_served
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     LENGTH,
@@ -203,5 +203,5 @@ def guesses_over_tls(target: Target) -> str:
 def _speak(line: Line, number: int) -> str:
     line.ask(choose("SCRAM-SHA-256" if number % 2 else "PLAIN"))
     for message in (b"n,,n=chaos,r=fyko", b"c=biws,r=fyko,p=AAAA") if number % 2 else (b"\0chaos\0x",):
-        line.ask(say(message), 2.0)
+        line.ask(authenticate(message), 2.0)
     return "served" if is_served(line) else "closed"

@@ -54,7 +54,7 @@ def transactional_ids_by_the_thousand(target: Target) -> str:
             line.send(b"".join(initiated(compact(f"attack-{number}-{n}")) for n in range(1_000)))
         answered, going_on = 0, for_seconds(20)
         for line in lines:
-            while going_on() and line.hear(2) is not None:
+            while going_on() and line.receive(2) is not None:
                 answered += 1
     return f"{answered} answered"
 
@@ -162,7 +162,7 @@ def transactions_that_nobody_ends(target: Target) -> str:
                 begun += 1
     going_on = for_seconds(6)
     with target.line() as line:
-        while going_on() and line.hear(0.5) is None and not line.closed:
+        while going_on() and line.receive(0.5) is None and not line.closed:
             continue
     return f"{begun} begun"
 

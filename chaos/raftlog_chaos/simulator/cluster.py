@@ -307,6 +307,12 @@ class SimCluster:
             return None
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
 
+    def leader_replica(self, topic: str, index: int) -> tuple[SimNode, Partition] | None:
+        """Return the leader of a partition, as the newest metadata says, and its replica; None if that node is down."""
+        state = self.state(topic, index)
+        replica = None if state is None else self.replica(state.leader, topic, index)
+        return None if state is None or replica is None else (self.nodes[state.leader], replica)
+
     def all_in_sync(self) -> bool:
         """Whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
         image = self.newest_image()

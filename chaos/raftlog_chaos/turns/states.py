@@ -282,7 +282,7 @@ class Filling:
         with self._line() as line:
             for some in _portions(sent, AT_ONCE):
                 line.send(b"".join(some), ANSWER_S)
-                answered += sum(line.hear(ANSWER_S) is not None for _ in some)
+                answered += sum(line.receive(ANSWER_S) is not None for _ in some)
         assert answered == len(sent), f"{len(sent) - answered} requests were not answered"
         return answered
 
@@ -329,7 +329,7 @@ class Filling:
             for line in lines:
                 line.send(frames.join(CLASSIC_GROUP), ANSWER_S)
             for line in lines:
-                line.hear(ANSWER_S)
+                line.receive(ANSWER_S)
         finally:
             for line in lines:
                 line.close()

@@ -96,7 +96,7 @@ POSITION_LOST: Final = -140
 
 
 class StockPorts:
-    """Opens ports to a cluster; `open_port` of a LogWorkload. `settings` are librdkafka's, for all clients."""
+    """Opens ports to a cluster, as `LogWorkload.open_port`. `settings` are librdkafka's, for all clients."""
 
     def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = {"bootstrap.servers": bootstrap, **COMMON, **(settings or {})}

@@ -337,7 +337,7 @@ def missing_security(name: str) -> str | None:
 
 
 def is_kafkas(name: str) -> bool:
-    """Whether this is a setting of Apache Kafka that raftlog does not have."""
+    """Return whether this is a setting of Apache Kafka that raftlog does not have."""
     return name in KAFKA_SETTINGS or name.startswith(OTHER_PREFIXES) or missing_security(name) is not None
 
 

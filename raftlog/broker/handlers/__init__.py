@@ -7,7 +7,7 @@
 the row's `error_response` makes. Without one, the error code goes into the response's error_code field. Produce and
 Fetch take the connection instead.
 
-A request holds the event loop for a few milliseconds at a time. `max_parts` of the row says how many parts it may have.
+A request holds the event loop for a few milliseconds at a time. `Api.max_parts` says how many parts it may have.
 A handler puts a generator of parts in place of an array of its response, and passes the parts of its request to
 `each_part` (`broker.long_work.turns`). It answers a repeated part once, and bounds its whole response where a short
 request can have a long one.

@@ -374,7 +374,7 @@ class PendingFetch(Slot):
             return None
         server, limits = connection.server, connection.limits
         if limits is not None:
-            throttle_ms = limits.fetched(connection, reader.size_bytes)
+            throttle_ms = limits.count_fetch(connection, reader.size_bytes)
             if throttle_ms:
                 return throttled_answer(server.sessions, session, throttle_ms, full=reader.full)
         if reader.replica is not None and server.broker.replicas.sent.is_limited:

@@ -111,7 +111,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     if connection.limits is not None:
-        pending.throttle_ms = connection.limits.produced(connection, len(frame))
+        pending.throttle_ms = connection.limits.count_produce(connection, len(frame))
     if connection.server.broker.authorizer is not None:
         pending.refuse_denied()
     refused = _refusal(connection, header, request)

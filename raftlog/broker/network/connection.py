@@ -15,7 +15,7 @@ It ends in one of these ways:
 - `close_now`: a warning in the log; unsent responses are lost.
 - `crash`: the exception in the log; unsent responses are lost.
 - `abort`: no line in the log; unsent responses are lost.
-- `finish`: no line in the log; it closes once its open requests are completed and their responses sent.
+- `finish`: no line in the log; it closes once its open Produce requests, or all open requests, are completed.
 - `sweep`: no line in the log, but a count; it closes after some time without bytes.
 """
 

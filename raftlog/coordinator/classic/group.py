@@ -116,7 +116,7 @@ class ClassicGroup:
         return not (waiting or self.runner.tail.exists or self._timers.pending_join_count)
 
     def reader_view(self, group: Group) -> Group:
-        """The view for readers during a rebalance."""
+        """Return the group as readers see it: during a rebalance with its present members."""
         if self._rebalance is None:
             return group
         present = msgspec.structs.replace(self._rebalance.membership, members=dict(self._rebalance.members))

@@ -1,8 +1,8 @@
 """Rules of a classic group's membership, as functions of values: identity, limits, and the next generation.
 
 Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation. Only the
-return of a static member is none. A generation is Stable once its leader's assignments are recorded. A request that names
-another generation, an unknown member id, or a static id of another member is refused, and changes nothing.
+return of a static member is none. A generation is Stable once its leader's assignments are recorded. A request that
+names another generation, an unknown member id, or a static id of another member is refused, and changes nothing.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def decide_replace_static_member(group: Group, old_member: Member, new_member: M
 
 
 def join_result(membership: Membership, member_id: str) -> JoinGroupResult:
-    """The response to a member of a generation."""
+    """Return the response to a member of a generation."""
     leader = membership.elected
     return JoinGroupResult(
         member_id,
@@ -201,7 +201,7 @@ def join_result(membership: Membership, member_id: str) -> JoinGroupResult:
 def static_rejoin_result(
     before: Membership, after: Membership, member_id: str, *, may_skip: bool
 ) -> JoinGroupResult:
-    """The response to a static member that came back to a stable group.
+    """Return the response to a static member that came back to a stable group.
 
     Before v9 the response cannot say that the assignment stands, so a leader gets its former member id as the leader
     (KIP-814).
@@ -214,6 +214,6 @@ def static_rejoin_result(
 
 
 def sync_result(membership: Membership, member_id: str) -> SyncGroupResult:
-    """A member's own assignment."""
+    """Return a member's own assignment."""
     assignment = membership.members[member_id].assignment
     return SyncGroupResult(membership.protocol_type, membership.protocol, assignment)

@@ -159,7 +159,7 @@ class ConsumerGroup:
         return not (self.runner.parked or self.runner.tail.exists)
 
     def reader_view(self, group: Group) -> Group:
-        """The view for readers: the recorded state."""
+        """Return the group as readers see it: the recorded state."""
         return group
 
     def on_loaded(self, now: float) -> None:
@@ -175,7 +175,7 @@ class ConsumerGroup:
         self.runner.stand_down(error)
 
     def on_member_activity(self, ref: MemberRef, now: float) -> None:
-        """A commit does not renew a session."""
+        """Do nothing: unlike in a classic group, a commit does not renew a session."""
 
     # -- members of the consumer protocol ------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class ConsumerGroup:
             self._unheard.add(beat.member_id)
 
     def _is_refused(self, group: Group, beat: ConsumerGroupHeartbeat) -> bool:
-        """Whether a member continues with an expression that turned out to match too much."""
+        """Return whether a member continues with an expression that turned out to match too much."""
         member = group.consumer.members.get(beat.member_id) if group.consumer else None
         if member is None or member.regex not in self._refused or beat.epoch < JOIN_GROUP_MEMBER_EPOCH:
             return False
@@ -373,7 +373,9 @@ class ConsumerGroup:
         raise GroupMaxSizeReached(TOO_MUCH)
 
     def _may_follow(self, builder: DecisionBuilder) -> bool:
-        """Whether targets that do not fit into a batch with the expressions' matches fit into a batch of their own."""
+        """Return whether targets that do not fit into a batch with the expressions' matches fit into a batch of their
+        own.
+        """
         targets = builder.records[builder.before_targets :]
         return builder.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
 
@@ -451,7 +453,7 @@ class ConsumerGroup:
         return {regex: sight for regex, sight in self._settled.items() if sight not in old}
 
     def _matches_came(self) -> bool:
-        """Whether the matches of an omitted expression may be known by now."""
+        """Return whether the matches of an omitted expression may be known by now."""
         return not all(map(self._topics.is_queued, self._awaited))
 
     def _run(
@@ -501,7 +503,7 @@ class ConsumerGroup:
             self._watch_revocation(member_id, at.now)
 
     def _rebalance_key(self, member_id: str) -> TimerKey:
-        """The timer of a member's pending step, beside its session."""
+        """Return the key of the timer of a member's pending step, beside its session."""
         return TimerKey(self.group_id, member_id, TimerKind.REBALANCE)
 
     def _renew(self, member_id: str, now: float) -> None:
@@ -530,7 +532,7 @@ class ConsumerGroup:
 
 
 def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) -> bool:
-    """Whether there are new members, or members with other subscriptions."""
+    """Return whether there are new members, or members with other subscriptions."""
     then, now = (
         Counter((it.topics, it.regex) for it in each.members.values()) if each else Counter()
         for each in (before, after)

@@ -27,7 +27,7 @@ from raftlog.coordinator.transactions.transaction import (
     Transaction,
     TransactionState,
 )
-from raftlog.coordinator.transactions.transaction_counts import TransactionCapacity
+from raftlog.coordinator.transactions.transaction_coordinator import TransactionCapacity
 from raftlog.coordinator.transactions.transaction_records import TransactionReplay
 from tests.broker.coordination.group_broker import PARTITIONS, GroupBroker
 from tests.broker.coordination.test_group_coordinators import commit_of

@@ -457,7 +457,7 @@ async def test_socket_buffers_are_the_kernels_unless_the_operator_says_otherwise
     assert found[0] > 40_000 == found[1]
 
 
-async def test_counters_count() -> None:
+async def test_counters_count_connections_and_requests() -> None:
     """An operator sees the listeners."""
     fake = FakePartitionServer()
     async with serving(fake) as connect:
