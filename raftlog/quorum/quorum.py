@@ -326,8 +326,9 @@ class Quorum:
         match, answered_at = core.match_index(voter), core.last_response_at(voter)
         if not core.is_leader or answered_at is None:
             return QuorumReplica(voter, -1, directory_id=directory_id)
-        answered_ms = now_ms - int((asyncio.get_running_loop().time() - answered_at) * 1000)
-        caught_up_ms = answered_ms if match >= core.commit_index else -1
+        now, caught_up_at = asyncio.get_running_loop().time(), core.caught_up_at(voter)
+        answered_ms = now_ms - int((now - answered_at) * 1000)
+        caught_up_ms = -1 if caught_up_at is None else now_ms - int((now - caught_up_at) * 1000)
         return QuorumReplica(voter, match, answered_ms, caught_up_ms, directory_id)
 
     def unrecorded_voters(self) -> dict[int, UUID]:
