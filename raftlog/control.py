@@ -19,7 +19,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.config.network import find_listener
 from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
-from raftlog.base.env import Env, ThreadOffload, raise_failure, shared_time, timer_time
+from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
 from raftlog.base.errors import (
     InvalidRequest,
     KafkaError,
@@ -28,13 +28,13 @@ from raftlog.base.errors import (
     UnsupportedVersion,
     from_code,
 )
-from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.broker.links.probe import ProbeResult, probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.requests import check_request, first_attempt_reply, make_idempotent
 from raftlog.controller.topics import random_uuid
+from raftlog.loop_watch import LoopWatch
 from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
     AddVoter,
@@ -77,12 +77,6 @@ SUBMIT_S: Final = 10.0
 
 PROBE_S: Final = 0.3
 """How long a broker that is missed may take to answer, seconds."""
-
-LOOK_S: Final = 0.1
-"""How often a node that was late of late looks how late its loop is, seconds."""
-
-CALM_LOOK_S: Final = 0.5
-"""How often a node looks that was not, since each look wakes it up."""
 
 LEADERLESS_S: Final = 5.0
 """Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
@@ -141,6 +135,7 @@ class ControlPlane:
             self.controller.lateness = env.lateness
             self.controller.wall_clock_ms = env.wall_clock_ms
             self.controller.ages = env.ages
+            self.controller.history = metadata.history
             self.controller.features = metadata.features
             self.controller.levels_of_voters = self.quorum.levels_of_voters
             self.controller.unrecorded_voters = self.quorum.unrecorded_voters
@@ -157,7 +152,7 @@ class ControlPlane:
                 cluster_id=cluster_id,
                 machine=_Machine(metadata, self._leadership_changed),
             )
-        self.loop_watch = _LoopWatch(env.lateness, config.node_id)
+        self.loop_watch = LoopWatch(env.lateness, config.node_id)
         follows = self.quorum or self.observer
         assert follows is not None
         self.voters: Callable[[], Mapping[int, tuple[str, int]]] = lambda: follows.voters
@@ -370,9 +365,13 @@ class ControlPlane:
             self._led.clear()
         else:
             self._led.set()
+            self._client.leader_changed()
+            self._heartbeats.leader_changed()
         if self.controller is not None:
             if leading:
-                self.controller.on_elected(term, self._metadata.image, self._loop.time())
+                assert self.quorum is not None
+                heard_at = self.quorum.leader_heard_at
+                self.controller.on_elected(term, self._metadata.image, self._loop.time(), heard_at=heard_at)
             else:
                 self.controller.resign()
             self._arm()
@@ -486,47 +485,6 @@ async def _open_tls(tls: PeerTls, env: Env) -> None:
         await tls.open(env.offload)
     except TlsUnusable as error:
         raise ConnectionError(f"cannot secure connections to controllers: {error}") from error
-
-
-class _LoopWatch:
-    """Looks how late this node's loop is, and says once that it is slow, and that it is no longer."""
-
-    def __init__(self, lateness: Lateness, node_id: int) -> None:
-        self.on_look: Callable[[float], None] = lambda late_s: None
-        """Called with each look, with how long the loop stood still before."""
-        self._lateness = lateness
-        self._node_id = node_id
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_at = 0.0
-        self._said = False
-
-    def start(self) -> None:
-        """Look from now on."""
-        self._due_at = shared_time(self._loop.time(), LOOK_S if self._lateness.was_late else CALM_LOOK_S)
-        self._timer = self._loop.call_at(self._due_at, self._look)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _look(self) -> None:
-        now, lateness = self._loop.time(), self._lateness
-        lateness.note(now - self._due_at, now)
-        self.on_look(now - self._due_at)
-        if lateness.is_slow != self._said:
-            self._said = lateness.is_slow
-            if self._said:
-                log.warning(
-                    "node_slow",
-                    node_id=self._node_id,
-                    late_s=round(lateness.late_s, 3),
-                    patience_s=round(lateness.patience_s, 3),
-                    advice="its event loop runs late: give the process more of a core, or less to do",
-                )
-            else:
-                log.info("node_slow_ended", node_id=self._node_id)
-        self.start()
 
 
 class _Leaderless:
