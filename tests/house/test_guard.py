@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tests.house.source import PACKAGE, Module, judge, modules_under, nodes_of
 
-ROOMS = frozenset({"admin", "broker", "control", "quorum"})
+ROOMS = frozenset({"admin", "broker", "control", "loop_watch", "quorum"})
 
 CALLBACK_AT = {
     "add_done_callback": 0,
@@ -82,9 +82,9 @@ OURS = {
     "raftlog/broker/coordination/transaction_markers.py: self._retry": "as above",
     "raftlog/broker/network/idle_connections.py: self._look": "each connection is looked at under its guard",
     "raftlog/control.py: raise_failure": "a controller that does not know who is alive must not go on",
-    "raftlog/control.py: self._look": "reads the clock",
     "raftlog/control.py: self._say": "writes to our log",
     "raftlog/control.py: self._tick": "the controller's clock",
+    "raftlog/loop_watch.py: self._look": "reads the clock",
     "raftlog/quorum/client.py: partial(self._dialled, target)": "whoever asked has heard of its failure",
     "raftlog/quorum/snapshot_generator.py: partial(self._written, applied_index)": "our own journal",
     "raftlog/quorum/driver.py: self._guarded": "catches all, and stops this voter",

@@ -1,7 +1,8 @@
 """The scenario of nodes that hang in a calm cluster: their connections stay, and nothing answers.
 
 Whichever node it is, the active controller too, each partition acknowledges records again soon. Nodes that stand still
-now and then, and lead the quorum in turn, are each fenced once for that: leaderships do not move again and again.
+now and then, and lead the quorum in turn, are each fenced once for that. Otherwise leaderships would move again and
+again.
 """
 
 from __future__ import annotations
