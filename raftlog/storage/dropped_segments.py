@@ -29,7 +29,8 @@ KINDS: Final = (*SIDE_KINDS, ".snapshot", ".log")
 
 def dropped_offsets(names: list[str], suffix: str) -> list[int]:
     """Return the sorted base offsets of the segments of which a file has the suffix."""
-    return sorted({offset for kind in KINDS for offset in offsets_in_names(names, kind + suffix)})
+    marked = [name for name in names if name.endswith(suffix)]
+    return sorted({offset for kind in KINDS for offset in offsets_in_names(marked, kind + suffix)} if marked else ())
 
 
 def finish_drops(disk: Disk, directory: str, names: list[str]) -> int | None:
