@@ -150,12 +150,13 @@ class BrokerLiveness:
         self.suspected = frozenset(self._entries)
         for broker_id, fenced_at in hung_at.items():
             self._entries.setdefault(broker_id, LivenessEntry()).patient_until = fenced_at + HUNG_AGAIN_S
-        entry = self._entries.get(predecessor)
-        if entry is not None and entry.probe_at == now and now >= entry.patient_until:
-            self._probe_predecessor(predecessor, entry, now, now if heard_at is None else heard_at)
+        self._probe_predecessor(predecessor, now, now if heard_at is None else heard_at)
 
-    def _probe_predecessor(self, broker_id: int, entry: LivenessEntry, now: float, heard_at: float) -> None:
+    def _probe_predecessor(self, broker_id: int, now: float, heard_at: float) -> None:
         """Have one probe decide whether it hangs: the first, if it was silent for long enough."""
+        entry = self._entries.get(broker_id)
+        if entry is None or entry.probe_at != now or now < entry.patient_until:
+            return
         entry.hung_at = max(now, self._hung_at(heard_at - SOONER_S))
         if entry.hung_at < now + SOONER_S:
             entry.probe_at = None

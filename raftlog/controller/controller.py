@@ -228,7 +228,9 @@ class Controller:
             return {}
         now_ms = self.ages.believed_ms()
         fenced = {each: self.history.fenced_at_ms(each, HUNG_REASON) for each in self._runner.tail.brokers}
-        return {each: now - max(0, now_ms - at_ms) / 1000 for each, at_ms in fenced.items() if at_ms is not None}
+        return {
+            each: now - max(0, now_ms - at_ms) / 1000 for each, at_ms in fenced.items() if at_ms is not None
+        }
 
     def _charge(self, request: ChargeMutations, now: float) -> MutationsCharged:
         """Count what a request changes against its user's quotas; a new controller begins at zero."""

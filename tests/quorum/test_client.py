@@ -329,7 +329,7 @@ def test_a_connection_that_fails_after_its_caller_gave_up_has_no_effect() -> Non
 
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_request_leaves_a_controller_that_hangs_once_there_is_another(*, connected: bool) -> None:
-    """Its connection stays, or is accepted by its kernel: heartbeats waited for their timeout, and fenced live brokers."""
+    """Its connection stays, or its kernel accepts one: heartbeats waited for two seconds, and no leader was elected."""
 
     async def script(cluster: QuorumCluster) -> None:
         await request_recorders(cluster)

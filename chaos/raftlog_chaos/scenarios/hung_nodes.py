@@ -123,7 +123,9 @@ class HungNodes:
             await asyncio.sleep(RUNS_ON_S + self.chance.random())
         for each in self.cluster.nodes:
             times = self._fenced_for_hanging(each)
-            assert times <= 1, f"broker {each} was fenced {times} times for standing still, and came back each time"
+            assert times <= 1, (
+                f"broker {each} was fenced {times} times for standing still, and came back each time"
+            )
 
     def _fenced_for_hanging(self, broker_id: int) -> int:
         cause = Cause("taken_for_dead", broker_id, HUNG_REASON)
