@@ -194,9 +194,9 @@ class Housekeeping:
     async def _most_unsaved(self) -> list[Partition]:
         """Return the logs to save, so that all logs together keep below UNSAVED_BYTES.
 
-        After a failover all logs have a new leader epoch, and the loop may not wait for the disk so often. Of these only
-        the few that grew most are saved, and the others wait for the recurring checkpoint. A log that was just saved
-        waits too: its producers may not be saved before their markers are committed, and others have their turn.
+        After a failover all logs have a new leader epoch, and the loop may not wait for the disk so often. So only the
+        few of these that grew most are saved, and the others wait for the recurring checkpoint. A log that was just
+        saved waits too: its producers may not be saved before their markers are committed, and others have their turn.
         """
         growing = list(self._to_checkpoint)
         most = max(UNSAVED_BYTES // max(len(growing), 1), UNSAVED_LOG_BYTES)
