@@ -49,6 +49,9 @@ HEARTBEATS_MISSED: Final = 2
 SOONER_S: Final = 0.3
 """A new controller probes its predecessor so much sooner: most voters missed its messages, which come more often."""
 
+PROBE_ENDS_S: Final = 0.35
+"""A probe has a result within this where the controller is on time, in seconds."""
+
 HUNG_AGAIN_S: Final = 600.0
 """Seconds in which a broker that hung and came back is not fenced before the end of its session."""
 
@@ -158,7 +161,7 @@ class BrokerLiveness:
         if entry is None or entry.probe_at != now or now < entry.patient_until:
             return
         entry.hung_at = max(now, self._hung_at(heard_at - SOONER_S))
-        if entry.hung_at < now + SOONER_S:
+        if entry.hung_at < now + PROBE_ENDS_S:
             entry.probe_at = None
         self._enqueue(broker_id, entry)
 
