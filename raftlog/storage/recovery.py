@@ -411,6 +411,8 @@ class _Recovery:
 
     def _begin(self, segment: Segment, window: SegmentScanner, recovery_point: int | None) -> tuple[int, int]:
         """Return the position and base offset of the last indexed batch before the recovery point."""
+        if recovery_point is not None and recovery_point <= segment.base_offset:
+            return 0, segment.base_offset  # the walk makes the indexes anew
         try:
             segment.load_time_index()
             entry = segment.index.entry_before(
