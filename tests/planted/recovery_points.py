@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from raftlog.broker.replicas import housekeeping
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.storage import producer_snapshots
 from raftlog.storage.epochs import LeaderEpochs
@@ -101,7 +100,12 @@ def save_logs_with_the_minute_only(patch: pytest.MonkeyPatch) -> None:
 
 def save_new_epochs_with_the_minute_only(patch: pytest.MonkeyPatch) -> None:
     """However much is written in the minute after a failover, a start reads all of that."""
-    patch.setattr(housekeeping, "EPOCHS_SAVED_PER_SECOND", 0)
+    choose = Housekeeping._most_unsaved
+
+    async def choose_without_them(keeping: Housekeeping) -> list[Any]:
+        return [each for each in await choose(keeping) if not each.log.has_unsaved_epochs]
+
+    patch.setattr(Housekeeping, "_most_unsaved", choose_without_them)
 
 
 def forget_the_high_watermark_of_before(patch: pytest.MonkeyPatch) -> None:
