@@ -31,10 +31,10 @@ from raftlog.base.errors import (
 from raftlog.base.log import get_logger
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.broker.links.probe import ProbeResult, probe
+from raftlog.clock_watch import LoopWatch
 from raftlog.controller.controller import Controller
 from raftlog.controller.requests import check_request, first_attempt_reply, make_idempotent
 from raftlog.controller.topics import random_uuid
-from raftlog.loop_watch import LoopWatch
 from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
     AddVoter,

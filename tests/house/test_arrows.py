@@ -23,9 +23,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "broker": frozenset(
         {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
     ),
-    "control": frozenset({"base", "broker", "controller", "loop_watch", "metadata", "quorum"}),
+    "control": frozenset({"base", "broker", "clock_watch", "controller", "metadata", "quorum"}),
     "clock_watch": frozenset({"base"}),
-    "loop_watch": frozenset({"base"}),
     "node": frozenset({"base", "broker", "clock_watch", "control", "metadata", "security", "storage"}),
     "admin": frozenset({"", "base", "metadata", "protocol", "records", "security"}),
     "facts": frozenset({"admin", "base", "node", "replication"}),
