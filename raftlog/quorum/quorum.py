@@ -256,6 +256,11 @@ class Quorum:
         """Whether this node leads, and has applied everything committed before its term."""
         return self._driver.leading if self._driver else False
 
+    @property
+    def leader_heard_at(self) -> float:
+        """When another leader's message last came here, loop seconds; at first this voter's start."""
+        return self.driver.election.leader_heard_at
+
     def append(self, data: bytes) -> None:
         """Propose one batch; it is committed when the state machine gets it, and may be lost until then.
 
