@@ -16,10 +16,9 @@ import msgspec
 from raftlog.base.record_ages import ClockState, OtherClocks
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import Endpoint, SupportedFeature
-from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription
 from raftlog.security.acls import Acl, AclFilter
-from raftlog.security.quotas import Entity
+from raftlog.security.quotas import ChargeMutations, Entity, MutationsCharged
 from raftlog.security.scram import ScramCredential
 
 

@@ -37,7 +37,7 @@ from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
-from raftlog.quorum.leaderless import LEADERLESS_S
+from raftlog.quorum.quorum import LEADERLESS_S
 from raftlog.security.scram import MIN_ITERATIONS, credential
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode

@@ -1,4 +1,7 @@
-"""Limits of a cluster's metadata. Only the table; `raftlog.controller.metadata_limits` enforces it."""
+"""Limits of a cluster's metadata, and settings of its voters. Only the tables.
+
+`raftlog.controller.metadata_limits` enforces the limits.
+"""
 
 from __future__ import annotations
 
@@ -65,4 +68,25 @@ class MetadataBounds:
         64 * MIB,
         "Most bytes of topics, partitions, configs and brokers together; what would add to them is refused",
         at_most=256 * MIB,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class QuorumSettings:
+    """How a controller stands for election, and becomes a voter."""
+
+    controller_quorum_election_timeout_ms: int = setting(
+        "controller.quorum.election.timeout.ms",
+        "int",
+        400,
+        "A follower stands for election after this to twice this long without a leader",
+        scope="controller",
+        at_least=50,
+    )
+    controller_quorum_auto_join_enable: bool = setting(
+        "controller.quorum.auto.join.enable",
+        "boolean",
+        False,
+        "A controller that is no voter makes itself one, once kraft.version is 1",
+        scope="node",
     )
