@@ -47,10 +47,9 @@ from raftlog.metadata.metadata_records import (
     ControllerElected,
     Record,
 )
-from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.record_levels import check_records
 from raftlog.metadata.record_replay import apply_records
-from raftlog.security.quotas import Windows
+from raftlog.security.quotas import ChargeMutations, MutationsCharged, Windows
 
 if TYPE_CHECKING:
     from raftlog.controller.feature_updates import VoterLevels

@@ -43,9 +43,9 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.mutation_charges import ChargeMutations
 from raftlog.metadata.quorum_description import DescribeQuorum
 from raftlog.metadata.record_levels import check_feature_levels, check_level
+from raftlog.security.quotas import ChargeMutations
 
 Causes = tuple[Cause, ...]
 

@@ -24,10 +24,9 @@ from raftlog.metadata.broker_requests import (
     ProducerIdBlock,
     RegisterBroker,
 )
-from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription
 from raftlog.security.acls import Acl, AclFilter
-from raftlog.security.quotas import Entity
+from raftlog.security.quotas import ChargeMutations, Entity, MutationsCharged
 from raftlog.security.scram import ScramCredential
 
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from msgspec import structs
@@ -42,6 +42,9 @@ NO_LEADER: Final = -1
 REPLACED_AFTER_S: Final = 5.0
 """A leader must have missed a voter's recorded directory this long before another replaces it, in seconds."""
 
+
+LEADERLESS_S: Final = 5.0
+"""Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
 
 FIRST_SET_S: Final = 10.0
 """How long a leader tries to write the first set of voters, in seconds."""
@@ -482,3 +485,39 @@ class Quorum:
         if self._links is not None:
             self._links.close()
         self.on_failure(error)
+
+
+class NoLeaderWarning:
+    """Logs once that the node has known no leader for LEADERLESS_S, with the voters it looks for."""
+
+    def __init__(self, voters: Callable[[], Mapping[int, tuple[str, int]]], quorum: Quorum | None) -> None:
+        self._voters = voters
+        self._quorum = quorum
+        self._timer: asyncio.TimerHandle | None = None
+
+    def changed(self, leader_id: int | None) -> None:
+        """Note the leader."""
+        if leader_id is not None:
+            self.close()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LEADERLESS_S, self._log)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _log(self) -> None:
+        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters().items())}
+        more: dict[str, Any] = {}
+        if (quorum := self._quorum) is not None:
+            more["unreached"] = [text for each, text in addresses.items() if not quorum.linked(each)]
+            if (reason := quorum.why_no_leader()) is not None:
+                more["reason"] = reason
+        log.warning(
+            "quorum_leader_not_found",
+            leaderless_s=LEADERLESS_S,
+            voters=list(addresses.values()),
+            votes_needed=len(addresses) // 2 + 1,
+            **more,
+        )

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from raftlog.quorum.leaderless import LEADERLESS_S
 from structlog.testing import capture_logs
 
 from raftlog.base.config.security import STANDARD_AUTHORIZER
@@ -38,6 +37,7 @@ from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.node import CONTROLLED_SHUTDOWN_S, Node
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.quorum.quorum import LEADERLESS_S
 from raftlog.security.scram import MIN_ITERATIONS, credential
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimCluster, SimNode

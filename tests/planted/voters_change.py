@@ -237,7 +237,11 @@ PLANTS = [
         test="tests/quorum/test_voter_changes.py::test_old_sets_in_the_log_lead_no_observer_astray",
     ),
     row(
-        "moved-voter-lost", "KIP-853 UpdateRaftVoter", plant=dial_the_old_address, note="no link to a leader"
+        "moved-voter-lost",
+        "KIP-853 UpdateRaftVoter",
+        plant=dial_the_old_address,
+        note="no link to a leader",
+        test="tests/quorum/test_voter_moves.py::test_a_node_with_an_old_set_finds_a_leader_that_has_moved",
     ),
     row(
         "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"

@@ -56,6 +56,30 @@ def test_a_voter_moves_to_another_address() -> None:
     run(test)
 
 
+def test_a_node_with_an_old_set_finds_a_leader_that_has_moved() -> None:
+    """The other voters, which it finds, say where the leader is now."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        leader = await world.cluster.leader()
+        moved, other = (each for each in (1, 2, 3) if each != leader)
+        world.cluster.crash(4, moved)
+        world.cluster.ports[moved] = 9999
+        world.cluster.boot(moved)
+        await world.cluster.commit(b"back", moved)
+        there = msgspec.structs.replace(world.voter(moved), port=9999)
+        assert await world.ask(lambda changes, until: changes.move(there, until)) is None
+        await world.cluster.commit(b"moved", moved, other)
+        world.cluster.nodes[other].stop_candidacy()
+        world.cluster.crash(leader)
+        await world.cluster.until(lambda: world.cluster.leading() == moved)
+        world.cluster.boot(4)
+        await world.cluster.commit(b"found", 4)
+
+    run(test)
+
+
 def test_a_voter_knows_that_it_has_moved() -> None:
     """Its config names another address of itself than the newest set."""
 

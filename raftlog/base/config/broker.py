@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from raftlog.base.config import network
 from raftlog.base.config.connections import ConnectionSettings, ListenerLimits
-from raftlog.base.config.limits import MemorySettings, MetadataBounds
+from raftlog.base.config.limits import MemorySettings, MetadataBounds, QuorumSettings
 from raftlog.base.config.network import Listener
 from raftlog.base.config.oauth import ListenerOauth, OauthSettings
-from raftlog.base.config.quorum import QuorumSettings
 from raftlog.base.config.security import ListenerLogins, SecuritySettings
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config.tls import ListenerTls, TlsSettings

@@ -1,4 +1,4 @@
-"""Limits of a cluster's metadata, and of a broker's memory on behalf of clients and other brokers. Only the tables.
+"""Limits of a cluster's metadata and of a broker's memory, and settings of the voters. Only the tables.
 
 `raftlog.controller.metadata_limits` enforces the first, and `raftlog.base.memory` derives the parts of the second.
 """
@@ -102,4 +102,25 @@ class MemorySettings(ConsumerGroupSettings):
         "Most bytes of answers that clients have not taken yet, beyond which requests wait; -1: a quarter of "
         "raftlog.memory.max.bytes",
         at_least=DERIVED,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class QuorumSettings:
+    """How a controller stands for election, and becomes a voter."""
+
+    controller_quorum_election_timeout_ms: int = setting(
+        "controller.quorum.election.timeout.ms",
+        "int",
+        400,
+        "A follower stands for election after this to twice this long without a leader",
+        scope="controller",
+        at_least=50,
+    )
+    controller_quorum_auto_join_enable: bool = setting(
+        "controller.quorum.auto.join.enable",
+        "boolean",
+        False,
+        "A controller that is no voter makes itself one, once kraft.version is 1",
+        scope="node",
     )

@@ -20,11 +20,10 @@ from raftlog.metadata.controller_api import (
     TopicResult,
     TopicResults,
 )
-from raftlog.metadata.mutation_charges import ChargeMutations
 from raftlog.metadata.record_replay import apply_records
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
-from raftlog.security.quotas import CLIENT_ID, MUTATION, USER, Entity, Windows
+from raftlog.security.quotas import CLIENT_ID, MUTATION, USER, ChargeMutations, Entity, Windows
 from tests.broker.fakes import FakeClient, request
 from tests.broker.handlers.one_broker import HandlerSetup, versions
 from tests.broker.network.test_client_quotas import QuotaWorld
