@@ -9,26 +9,10 @@ from __future__ import annotations
 from collections.abc import Set
 from random import Random
 
-from raftlog.base.config.cordon import ALL_DIRS
 from raftlog.base.errors import InvalidReplicationFactor
 from raftlog.controller.partition_index import PartitionIndex
+from raftlog.metadata.cordoned_brokers import cordoned_brokers
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
-
-
-def cordoned_brokers(image: MetadataImage, reported: Set[int]) -> frozenset[int]:
-    """Return the brokers of which all log directories are cordoned (KIP-1066).
-
-    A broker's dynamic config counts at once, also while it is away. Only the broker knows what its file says, so
-    without a dynamic config its last heartbeat counts: `reported`.
-    """
-    found = set()
-    for broker_id, broker in image.brokers.items():
-        text = image.config("broker", str(broker_id)).get("cordoned.log.dirs")
-        named = set() if text is None else {each.strip() for each in text.split(",") if each.strip()}
-        all_named = bool(named) and (ALL_DIRS in named or len(named) >= len(broker.directory_ids))
-        if all_named or (text is None and broker_id in reported):
-            found.add(broker_id)
-    return frozenset(found)
 
 
 def closed_brokers(image: MetadataImage, reported: Set[int]) -> dict[int, str]:

@@ -35,12 +35,18 @@ class NoTurns:
         """Return at once."""
 
 
-async def leaving(broker_id: int, *partitions: PartitionState, fenced: tuple[int, ...] = ()) -> Decommission:
+async def leaving(
+    broker_id: int,
+    *partitions: PartitionState,
+    fenced: tuple[int, ...] = (),
+    cordoned: tuple[int, ...] = (),
+) -> Decommission:
     """Return the progress of a broker that leaves a cluster of four."""
     image = MetadataImage(
         topics={"t": TopicState("t", UUID(int=1), partitions)},
         brokers={each: broker(each, fenced=each in fenced) for each in (1, 2, 3, 4)},
         decommissions={broker_id: NO_BROKER},
+        configs={("broker", str(each)): {"cordoned.log.dirs": "*"} for each in cordoned},
     )
     node = SimpleNamespace(image=lambda: image, config=VOTER, voters=lambda: {})
     call: Any = SimpleNamespace(node=node, turns=NoTurns())
@@ -72,6 +78,15 @@ async def test_partition_without_a_leader_or_a_receiver_is_blocked() -> None:
         "no other broker is in service that could take it: start or add one",
     ]
     assert found.blocked == 2
+
+
+async def test_cordoned_brokers_hold_up_what_they_could_take() -> None:
+    """A broker that is cordoned gets no replica of another that leaves."""
+    found = await leaving(1, on(1, 2), on(1, 4), cordoned=(3, 4))
+    assert [(each.partition, each.blocked) for each in found.waiting] == [(0, True), (1, False)]
+    assert found.waiting[0].reason == (
+        "the other brokers in service are cordoned: raftlog broker cordon --undo, or add one"
+    )
 
 
 async def test_health_says_that_a_broker_leaves_and_what_holds_it_up() -> None:

@@ -127,3 +127,22 @@ def test_a_java_consumer_pushes_what_the_stock_tool_subscribes_to(
         assert "kafka_client_producer" not in metrics(two)
     assert "Deleted" in tool.say("--delete", "--name", "java")
     until(lambda: "java" not in tool.say("--list").split(), "it is gone")
+
+
+def test_stock_tools_cordon_a_broker(scripts: KafkaScripts, two: AdminCluster) -> None:
+    """kafka-configs.sh sets cordoned.log.dirs, and kafka-topics.sh is refused with the reason (KIP-1066)."""
+    configs = Tool(scripts, two, CONFIGS)
+    topics = Tool(scripts, two, "org.apache.kafka.tools.TopicCommand")
+
+    def cordon(folder: str) -> str:
+        change = ("--alter", "--add-config", f"cordoned.log.dirs={folder}")
+        return configs.say(*change, "--entity-type", "brokers", "--entity-name", "2")
+
+    assert "/elsewhere" in cordon("/elsewhere")
+    assert "Completed updating" in cordon("*")
+    refused = topics.say("--create", "--topic", "wide", "--replication-factor", "2", "--partitions", "1")
+    assert "all log directories of broker 2 are cordoned" in refused
+    assert "Created topic" in topics.say("--create", "--topic", "narrow", "--replication-factor", "1")
+    unset = ("--alter", "--delete-config", "cordoned.log.dirs")
+    assert "Completed updating" in configs.say(*unset, "--entity-type", "brokers", "--entity-name", "2")
+    assert "Created topic" in topics.say("--create", "--topic", "wide", "--replication-factor", "2")

@@ -9,7 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from raftlog.base.machine import Decision
-from raftlog.controller import alter_partition, brokers, controller, eligible_leaders, leader_and_isr
+from raftlog.controller import (
+    alter_partition,
+    brokers,
+    controller,
+    eligible_leaders,
+    leader_and_isr,
+    reassignment,
+)
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS, LostReplicas
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
@@ -114,6 +121,21 @@ def never_release(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(controller, "decide_release", lambda *_: Decision())
 
 
+def cancel_to_any_replica(patch: pytest.MonkeyPatch) -> None:
+    """A cancelled reassignment whose original replicas are out of sync has any of them lead that runs."""
+    elect = reassignment.elect_leader
+    patch.setattr(
+        reassignment,
+        "elect_leader",
+        lambda replicas, _isr, availability: elect(replicas, replicas, availability),
+    )
+
+
+def stop_without_a_hand_over(patch: pytest.MonkeyPatch) -> None:
+    """A broker that leads alone stops at once, though an eligible leader is about to be in sync."""
+    patch.setattr(brokers, "_waits_for_another", lambda *_: False)
+
+
 PLANTS = [
     Plant("all-replicas-eligible", "KIP-966", play, take_all_replicas_for_eligible),
     Plant("eligible-with-a-new-disk", "KIP-966", play, trust_a_new_disk),
@@ -127,6 +149,20 @@ PLANTS = [
         play,
         trust_a_damaged_last_log,
         test=f"{UNIT}::test_damaged_last_member_leads_for_reading_until_an_eligible_leader_comes_back",
+    ),
+    Plant(
+        "cancelled-to-any-replica",
+        "KIP-455 committed records lost",
+        play,
+        cancel_to_any_replica,
+        test=f"{UNIT}::test_cancelled_reassignment_goes_back_to_an_eligible_leader",
+    ),
+    Plant(
+        "stops-without-a-hand-over",
+        "KIP-966",
+        play,
+        stop_without_a_hand_over,
+        test=f"{UNIT}::test_controlled_shutdown_waits_for_an_eligible_leader_in_service",
     ),
     Plant(
         "eligible-never-released",

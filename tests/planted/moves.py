@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from raftlog.base.machine import Decision
 from raftlog.broker.replicas import replicas
 from raftlog.broker.replicas.replicas import Replicas
-from raftlog.controller import alter_partition, brokers, decommissions, leader_and_isr, reassignment
+from raftlog.controller import (
+    alter_partition,
+    brokers,
+    decommissions,
+    leader_and_isr,
+    reassignment,
+    replica_placer,
+)
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.metadata import loader, snapshot
 from raftlog.metadata.controller_api import UnregisterBroker
@@ -160,6 +167,12 @@ def move_beside_the_dead(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decommissions.MovePlan, "_target", target)
 
 
+def give_cordoned_brokers_new_replicas(patch: pytest.MonkeyPatch) -> None:
+    """No broker counts as cordoned."""
+    for module in (decommissions, replica_placer):
+        patch.setattr(module, "cordoned_brokers", lambda *_: frozenset())
+
+
 PLANTS = [
     Plant("move-ends-early", "KIP-455 completion", moves, end_with_the_first_in_sync),
     Plant("move-trusts-newcomers", "KIP-455 completion", moves, take_the_target_for_in_sync),
@@ -177,5 +190,12 @@ PLANTS = [
         leaving,
         give_the_leaving_broker_new_replicas,
         test="tests/controller/test_decommissions.py::test_two_brokers_leave_together",
+    ),
+    Plant(
+        "cordoned-broker-receives",
+        "KIP-1066",
+        leaving,
+        give_cordoned_brokers_new_replicas,
+        test="tests/controller/test_cordoned_brokers.py::test_replicas_of_a_leaving_broker_do_not_move_to_it",
     ),
 ]

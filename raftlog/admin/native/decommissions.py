@@ -15,6 +15,7 @@ from raftlog.admin.route import Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
 from raftlog.base.turns import each_part
 from raftlog.base.types import NO_BROKER
+from raftlog.metadata.cordoned_brokers import cordoned_brokers
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
@@ -125,8 +126,11 @@ def _blocked_by(image: MetadataImage, state: PartitionState) -> str:
     if away:
         return f"broker {away[0]} has a replica that stays, and is not in service: start or decommission it"
     free = {number for number, broker in image.brokers.items() if not broker.fenced}
-    if free <= {*state.replicas, *image.decommissions}:
+    busy = {*state.replicas, *image.decommissions}
+    if free <= busy:
         return "no other broker is in service that could take it: start or add one"
+    if free <= busy | cordoned_brokers(image):
+        return "the other brokers in service are cordoned: raftlog broker cordon --undo, or add one"
     return ""
 
 
