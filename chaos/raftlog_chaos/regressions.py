@@ -37,7 +37,7 @@ REGRESSIONS: Final = (
     Regression("exactly-once-groups", 6.0, 2, "unstable-offsets-told"),
     Regression("fetch-sessions", 3.0, 1, "session-looks-too-early"),
     Regression("first-batches", 3.0, 2, "transactions-begin-anywhere"),
-    Regression("first-batches", 3.0, 6, "given-up-batches-awaited"),
+    Regression("first-batches", 3.0, 11, "given-up-batches-awaited"),
     Regression("first-batches", 3.0, 9, "newest-epochs-awaited"),
     Regression("follower-reads", 3.0, 2, "high-watermark-past-the-end"),
     Regression("follower-reads", 3.0, 2, "stable-offset-of-the-leader"),
