@@ -35,17 +35,18 @@ from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
+from raftlog.metadata.bootstrap import BootstrapRecords
 from raftlog.metadata.broker_requests import BrokerHeartbeat
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.controller_api import ChargeMutations, ErrorReply, MutationsCharged, Reply, Request
+from raftlog.metadata.controller_api import ErrorReply, Reply, Request
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (
     Batch,
     ControllerElected,
     Record,
-    ScramCredentialChanged,
 )
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.record_levels import check_records
 from raftlog.metadata.record_replay import apply_records
 from raftlog.security.quotas import Windows
@@ -94,7 +95,7 @@ class Controller:
         """The clock for the start and refusal of delegation tokens. Set before it leads, too."""
         self.ages: Ages | None = None
         """The time by which expired tokens are removed; None: tokens are kept. Set before it leads."""
-        self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
+        self.bootstrap: BootstrapRecords = ()
         """The users that this node's folder was formatted with. They count if it names the cluster."""
         self.features = SUPPORTED_FEATURES
         """The levels that this node supports. Set before it leads, as the next."""

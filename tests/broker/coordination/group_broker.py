@@ -144,6 +144,7 @@ class GroupBroker:
         self.broker.verifier = TransactionVerifier(self.broker)
         self.broker.groups = self.groups = GroupCoordinators(self.broker, self.broker.verifier)
         self.broker.transactions = self.transactions = TransactionCoordinators(self.broker)
+        self.share_states = self.broker.share_states
         self.disk = host.disk
         if with_topic:
             self.publish()
@@ -176,6 +177,7 @@ class GroupBroker:
         self._reconcile(state)
         self.groups.on_metadata(old, self.image)
         self.transactions.on_metadata(old, self.image)
+        self.share_states.on_metadata(old, self.image)
 
     def _reconcile(self, state: PartitionState) -> None:
         for index in range(PARTITIONS):
