@@ -67,7 +67,6 @@ from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels
 from raftlog.quorum.journal import DIRECTORY_ID
-from raftlog.quorum.no_leader_warning import NoLeaderWarning
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import NAME, DamagedJournal
@@ -88,6 +87,9 @@ PROBE_S: Final = 0.3
 
 QUORUM_THREADS: Final = 2
 """Its journal's syncs, and a snapshot being written meanwhile."""
+
+LEADERLESS_S: Final = 5.0
+"""Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
 
 
 class JournalUnusable(Exception):
@@ -160,7 +162,7 @@ class ControlPlane:
         follows = self.quorum or self.observer
         assert follows is not None
         self.voters: Callable[[], Mapping[int, tuple[str, int]]] = lambda: follows.voters
-        self._no_leader = NoLeaderWarning(self.voters, self.quorum)
+        self._no_leader = _NoLeaderWarning(self.voters, self.quorum)
         self._follows = follows
         self._tls: PeerTls | None = None
         follows.identity = replace(follows.identity, levels=_levels(metadata))
@@ -510,6 +512,42 @@ async def _open_tls(tls: PeerTls, env: Env) -> None:
         await tls.open(env.offload)
     except TlsUnusable as error:
         raise ConnectionError(f"cannot secure connections to controllers: {error}") from error
+
+
+class _NoLeaderWarning:
+    """Logs once that the node has known no leader for LEADERLESS_S, with the voters it looks for."""
+
+    def __init__(self, voters: Callable[[], Mapping[int, tuple[str, int]]], quorum: Quorum | None) -> None:
+        self._voters = voters
+        self._quorum = quorum
+        self._timer: asyncio.TimerHandle | None = None
+
+    def changed(self, leader_id: int | None) -> None:
+        """Note the leader."""
+        if leader_id is not None:
+            self.close()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LEADERLESS_S, self._log)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _log(self) -> None:
+        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters().items())}
+        more: dict[str, Any] = {}
+        if (quorum := self._quorum) is not None:
+            more["unreached"] = [text for each, text in addresses.items() if not quorum.linked(each)]
+            if (reason := quorum.why_no_leader()) is not None:
+                more["reason"] = reason
+        log.warning(
+            "quorum_leader_not_found",
+            leaderless_s=LEADERLESS_S,
+            voters=list(addresses.values()),
+            votes_needed=len(addresses) // 2 + 1,
+            **more,
+        )
 
 
 class _Machine:

@@ -19,6 +19,7 @@ from raftlog.metadata.broker_requests import (
     AllocateProducerIds,
     AlterPartition,
     BrokerHeartbeat,
+    ChargeMutations,
     RegisterBroker,
 )
 from raftlog.metadata.causes import Cause
@@ -43,7 +44,6 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
 from raftlog.metadata.image import MetadataImage
-from raftlog.metadata.mutation_charges import ChargeMutations
 from raftlog.metadata.quorum_description import DescribeQuorum
 from raftlog.metadata.record_levels import check_feature_levels, check_level
 

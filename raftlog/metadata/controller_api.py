@@ -21,10 +21,11 @@ from raftlog.metadata.broker_requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
+    ChargeMutations,
+    MutationsCharged,
     ProducerIdBlock,
     RegisterBroker,
 )
-from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity

@@ -84,7 +84,7 @@ OURS = {
     "raftlog/broker/network/idle_connections.py: self._look": "each connection is looked at under its guard",
     "raftlog/control.py: raise_failure": "a controller that does not know who is alive must not go on",
     "raftlog/loop_watch.py: self._measure": "reads the clock",
-    "raftlog/quorum/no_leader_warning.py: self._log": "writes to our log",
+    "raftlog/control.py: self._log": "writes to our log",
     "raftlog/control.py: self._tick": "the controller's clock",
     "raftlog/quorum/client.py: partial(self._dialled, target)": "whoever asked has heard of its failure",
     "raftlog/quorum/snapshot_generator.py: partial(self._written, applied_index)": "our own journal",
