@@ -142,6 +142,7 @@ class ControlPlane:
             self.controller.lateness = env.lateness
             self.controller.wall_clock_ms = env.wall_clock_ms
             self.controller.ages = env.ages
+            self.controller.history = metadata.history
             self.controller.features = metadata.features
             self.controller.levels_of_voters = self.quorum.levels_of_voters
             self.controller.unrecorded_voters = self.quorum.unrecorded_voters
@@ -374,9 +375,13 @@ class ControlPlane:
             self._led.clear()
         else:
             self._led.set()
+            self._client.leader_changed()
+            self._heartbeats.leader_changed()
         if self.controller is not None:
             if leading:
-                self.controller.on_elected(term, self._metadata.image, self._loop.time())
+                assert self.quorum is not None
+                heard_at = self.quorum.leader_heard_at
+                self.controller.on_elected(term, self._metadata.image, self._loop.time(), heard_at=heard_at)
             else:
                 self.controller.resign()
             self._arm()

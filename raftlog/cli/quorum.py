@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -60,8 +60,10 @@ class Quorum:
     high_watermark: int
     replicas: tuple[Replica, ...]
 
-    def lag(self, replica: Replica) -> int:
-        """Return how many entries it is behind the leader."""
+    def lag(self, replica: Replica) -> int | None:
+        """Return how many entries it is behind the leader, None if that is not known."""
+        if replica.end_offset < 0:
+            return None
         ends = [each.end_offset for each in self.replicas if each.node == self.leader]
         return max(0, (ends[0] if ends else self.high_watermark) - replica.end_offset)
 
@@ -108,7 +110,7 @@ def _directory_id(found: object) -> str | None:
 
 @verb(quorum, "status", prints_rows=True)
 def status(target: Target, *, form: Form) -> None:
-    """Show the quorum's leader, its epoch, and the lag of the slowest voter."""
+    """Show the quorum's leader, its epoch, and the lag of the slowest voter, in entries and time; "-": not known."""
     found = quorum_of(target)
     voters = [each for each in found.replicas if each.votes]
     print_object(
@@ -116,13 +118,20 @@ def status(target: Target, *, form: Form) -> None:
             "leader": found.leader,
             "epoch": found.epoch,
             "high_watermark": found.high_watermark,
-            "max_voter_lag": max((found.lag(each) for each in voters), default=0),
-            "max_voter_lag_ms": max((each.caught_up_ms_ago or 0 for each in voters), default=0),
+            "max_voter_lag": _largest(found.lag(each) for each in voters),
+            "max_voter_lag_ms": _largest(each.caught_up_ms_ago for each in voters),
             "voters": [each.node for each in voters],
             "observers": [each.node for each in found.replicas if not each.votes],
         },
         form,
     )
+
+
+def _largest(lags: Iterable[int | None]) -> int | None:
+    """Return the largest lag, None if one is not known: it may be the largest."""
+    found = list(lags)
+    known = [each for each in found if each is not None]
+    return max(known, default=0) if len(known) == len(found) else None
 
 
 @verb(quorum, "replication", prints_rows=True)

@@ -312,8 +312,8 @@ class Cluster:
             time.sleep(RETRY_S)
 
     def _ask_why_closed(self, error: OSError) -> None:
-        if self._diagnose is None or isinstance(error, ConnectionRefusedError):
-            return
+        if self._diagnose is None or isinstance(error, ConnectionRefusedError | TimeoutError):
+            return  # nothing listens, or the node hangs: no listener that requires something is silent
         diagnose, self._diagnose = self._diagnose, None
         if reason := diagnose():
             raise Refused(",".join(f"{host}:{port}" for host, port in self._servers), reason)

@@ -92,6 +92,10 @@ class RaftCore(PySyncObjAdapter):
         """Up to where the logs match, for nodes with answers that do not count."""
         self._uncounted_at: dict[int, float] = {}
         """When they last answered."""
+        self._caught_up_at: dict[int, float] = {}
+        """When each node last had the whole log, as far as its answers to this leader show."""
+        self._end_at_answer: dict[int, tuple[int, float]] = {}
+        """The log's last index at the last answer of each node, and the time."""
         self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
         self._lateness = lateness or Lateness()
@@ -122,6 +126,10 @@ class RaftCore(PySyncObjAdapter):
         """Leaders only: when the peer last answered."""
         times = (self.response_times.get(self.node(peer)), self._uncounted_at.get(peer))
         return max((each for each in times if each is not None), default=None)
+
+    def caught_up_at(self, peer: int) -> float | None:
+        """Leaders only: when the peer last had the whole log; None if it has not had it under this leader."""
+        return self._caught_up_at.get(peer)
 
     # -- driving -------------------------------------------------------------------------
 
@@ -236,6 +244,8 @@ class RaftCore(PySyncObjAdapter):
         self._voters_heard.clear()
         self._uncounted.clear()
         self._uncounted_at.clear()
+        self._caught_up_at.clear()
+        self._end_at_answer.clear()
         for peer, node in self._nodes.items():
             if peer not in self.voters.peers:
                 self.next_indexes.pop(node, None)
@@ -414,6 +424,20 @@ class RaftCore(PySyncObjAdapter):
         )
         if not message.reset:  # entries that were sent need not be sent again
             next_indexes[node] = max(sent_below, next_indexes[node])
+        self._note_position(peer)
+
+    def _note_position(self, peer: int) -> None:
+        """Note when a node last had the whole log, by Kafka's rule (KIP-836).
+
+        Under load an answer is always behind, so the log's end at the answer before counts, too.
+        """
+        now, end, match = self._now(), self.journal.last_index, self.match_index(peer)
+        end_before, answered_at = self._end_at_answer.get(peer, (end, now))
+        if match >= end:
+            self._caught_up_at[peer] = now
+        elif match >= end_before:
+            self._caught_up_at[peer] = answered_at
+        self._end_at_answer[peer] = end, now
 
     def _on_uncounted(self, peer: int, message: AppendEntriesResponse) -> None:
         """Catch up a voter with answers that do not count yet; the core does not see them."""
@@ -426,6 +450,7 @@ class RaftCore(PySyncObjAdapter):
         elif message.reset:
             self.next_indexes[node] = max(next_index, self._uncounted.get(peer, 0) + 1)
             self._send_again = True
+        self._note_position(peer)
 
     # -- snapshots -----------------------------------------------------------------------
 

@@ -256,6 +256,11 @@ class Quorum:
         """Whether this node leads, and has applied everything committed before its term."""
         return self._driver.leading if self._driver else False
 
+    @property
+    def leader_heard_at(self) -> float:
+        """When another leader's message last came here, loop seconds; at first this voter's start."""
+        return self.driver.election.leader_heard_at
+
     def append(self, data: bytes) -> None:
         """Propose one batch; it is committed when the state machine gets it, and may be lost until then.
 
@@ -326,8 +331,9 @@ class Quorum:
         match, answered_at = core.match_index(voter), core.last_response_at(voter)
         if not core.is_leader or answered_at is None:
             return QuorumReplica(voter, -1, directory_id=directory_id)
-        answered_ms = now_ms - int((asyncio.get_running_loop().time() - answered_at) * 1000)
-        caught_up_ms = answered_ms if match >= core.commit_index else -1
+        now, caught_up_at = asyncio.get_running_loop().time(), core.caught_up_at(voter)
+        answered_ms = now_ms - int((now - answered_at) * 1000)
+        caught_up_ms = -1 if caught_up_at is None else now_ms - int((now - caught_up_at) * 1000)
         return QuorumReplica(voter, match, answered_ms, caught_up_ms, directory_id)
 
     def unrecorded_voters(self) -> dict[int, UUID]:

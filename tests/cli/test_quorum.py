@@ -1,7 +1,8 @@
-"""`raftlog quorum add` and `replace`: what the controller is asked, and in which order."""
+"""`raftlog quorum`: what `add` and `replace` ask the controller, in which order, and how the lag is shown."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -10,10 +11,43 @@ import pytest
 
 from raftlog.base.types import encode_uuid
 from raftlog.cli.exits import Failure
-from raftlog.cli.quorum import add, replace
+from raftlog.cli.quorum import add, replace, status
+from raftlog.cli.rows import Form
 from raftlog.cli.target import Target
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+
+
+class DescribedTarget:
+    """A cluster whose leader describes its voters: (id, end offset, fetched at, caught up at)."""
+
+    def __init__(self, *voters: tuple[int, int, int, int]) -> None:
+        names = ("replica_id", "log_end_offset", "last_fetch_timestamp", "last_caught_up_timestamp")
+        replicas = [SimpleNamespace(**dict(zip(names, each, strict=True))) for each in voters]
+        partition = SimpleNamespace(
+            leader_id=1, leader_epoch=4, high_watermark=90, current_voters=replicas, observers=[]
+        )
+        self._answer = SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
+
+    def ask(self, *_: Any, **_more: Any) -> Any:
+        return self._answer
+
+
+def status_of(capsys: pytest.CaptureFixture[str], *voters: tuple[int, int, int, int]) -> dict[str, Any]:
+    status(cast(Target, DescribedTarget(*voters)), form=Form.JSON)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+LEADER = (1, 100, 50_000, 50_000)
+
+
+def test_the_lag_is_the_slowest_voters_and_unknown_if_a_voters_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """A dead voter's lag grows; a voter that this leader never heard of may be the slowest."""
+    found = status_of(capsys, LEADER, (2, 100, 49_900, 49_900), (3, 52, 31_510, 31_500))
+    assert (found["max_voter_lag"], found["max_voter_lag_ms"]) == (48, 18_500)
+    found = status_of(capsys, LEADER, (2, 100, 49_900, 49_900), (3, -1, -1, -1))
+    assert (found["max_voter_lag"], found["max_voter_lag_ms"]) == (None, None)
 
 
 class AskedTarget:

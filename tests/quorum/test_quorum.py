@@ -530,6 +530,31 @@ def test_the_quorum_describes_itself() -> None:
     run_scenario(script)
 
 
+def test_a_dead_voters_times_stay_and_a_slow_voter_is_caught_up_under_load() -> None:
+    """The last time at which it had the whole log is kept (KIP-836), so its lag grows while it is dead."""
+
+    async def script(cluster: QuorumCluster) -> None:
+        leader = await cluster.leader()
+        await cluster.commit(b"before")
+        await asyncio.sleep(1)
+        dead = next(each for each in cluster.nodes if each != leader)
+        cluster.crash(dead)
+        for number in range(20):
+            await cluster.commit(b"%d" % number, *(cluster.nodes.keys() - {dead}))
+            await asyncio.sleep(0.25)
+        described: list[Any] = []
+        cluster.hosts[leader].call(lambda: described.append(cluster.nodes[leader].describe()))
+        await cluster.until(lambda: described)
+        found = {each.replica_id: each for each in described[0].voters}
+        now_ms, gone = found[leader].last_fetch_ms, found[dead]
+        assert gone.log_end_offset < found[leader].log_end_offset
+        assert now_ms - gone.last_fetch_ms >= 5_000
+        assert 0 < gone.last_caught_up_ms <= gone.last_fetch_ms
+        assert all(now_ms - each.last_caught_up_ms < 1_000 for each in found.values() if each is not gone)
+
+    run_scenario(script)
+
+
 def test_an_idle_quorum_hardly_wakes() -> None:
     """It ticks on input and at deadlines: some 30 rounds a second on a leader of three, 10 on a follower, 0 alone."""
 

@@ -25,6 +25,7 @@ from raftlog.metadata.image import MetadataImage
 if TYPE_CHECKING:
     from raftlog.base.machine import Answer
     from raftlog.broker.coordination.share_state_shard import ShareStateShard
+    from raftlog.coordinator.share.share_heartbeat import ShareStatesReady, ShareStateWork
     from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
     from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
     from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
@@ -118,26 +119,43 @@ class ShareStateCoordinators:
         _check(key)
         return await self._shards.find(str(key))
 
+    async def initialize_group(self, work: ShareStateWork) -> ShareStatesReady:
+        """Have the share coordinators initialize the states of a group, and return which they did.
+
+        A state that could not be initialized is missing, and the group's coordinator asks for it again.
+        """
+        from raftlog.broker.coordination.share_state_initializer import initialize_states
+
+        topic = await self._shards.topic()
+        return await initialize_states(
+            self._broker, work, lambda key: self._shards.leader_of(str(key), topic)
+        )
+
     # -- requests of brokers -------------------------------------------------------------------------------
 
-    async def initialize(self, request: InitializeState) -> None:
-        """Begin a state. Raises FencedStateEpoch, UnknownTopicOrPartition, NotCoordinator."""
+    def initialize(self, request: InitializeState) -> asyncio.Future[None]:
+        """Begin a state; done when it is committed, or with FencedStateEpoch.
+
+        Raises at once UnknownTopicOrPartition, NotCoordinator and CoordinatorLoadInProgress.
+        """
         image = self._broker.image()
         name = image.topic_names.get(request.key.topic_id)
         if name is None or image.partition(name, request.key.partition) is None:
             raise UnknownTopicOrPartition
         at = self._shards.moment()
-        await self._ask(request.key, lambda it, answer: it.initialize(request, answer, at=at))
+        return self._ask(request.key, lambda it, answer: it.initialize(request, answer, at=at))
 
-    async def read(self, request: ReadState) -> ShareState:
-        """Return a state, and fence leaders of lower epochs. Raises InvalidRequest, FencedLeaderEpoch."""
-        state: ShareState = await self._ask(request.key, lambda it, answer: it.read(request, answer))
-        return state
+    def read(self, request: ReadState) -> asyncio.Future[ShareState]:
+        """Return a state, and fence leaders of lower epochs; or fail with InvalidRequest or FencedLeaderEpoch.
 
-    async def write(self, request: WriteState) -> None:
-        """Change a state. Raises InvalidRequest, FencedLeaderEpoch, FencedStateEpoch."""
+        Raises at once NotCoordinator and CoordinatorLoadInProgress, as the others do.
+        """
+        return self._ask(request.key, lambda it, answer: it.read(request, answer))
+
+    def write(self, request: WriteState) -> asyncio.Future[None]:
+        """Change a state, or fail with InvalidRequest, FencedLeaderEpoch or FencedStateEpoch."""
         at = self._shards.moment()
-        await self._ask(request.key, lambda it, answer: it.write(request, answer, at=at))
+        return self._ask(request.key, lambda it, answer: it.write(request, answer, at=at))
 
     async def delete(self, key: SharePartitionKey) -> None:
         """Remove a state; without one there is nothing to do."""

@@ -140,6 +140,7 @@ class ShareGroup:
                 raise GroupIdNotFound(f"group {self.group_id} does not exist")
             return self._decision(group, lambda builder: builder.note_ready(ready), at)
 
+        self._asked = None  # the broker has tried: what is missing is due with the next heartbeat
         self._run(decide, answer, at)
 
     def on_member_timeouts(self, member_ids: Sequence[str], at: Moment, *, what: str) -> None:
@@ -201,7 +202,7 @@ class ShareGroup:
             )
         if builder.checked_topics:
             self._topics_seen = image.topics_offset
-        if isinstance(reply, ShareGroupHeartbeatResult):
+        if isinstance(reply, ShareGroupHeartbeatResult) and reply.epoch != LEAVE_GROUP_MEMBER_EPOCH:
             reply = msgspec.structs.replace(reply, work=self._due_work(builder.work, at.now))
         return Decision(records, reply)
 

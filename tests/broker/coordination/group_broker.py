@@ -207,8 +207,12 @@ class GroupBroker:
 
     async def call(self, handler: Any, version: int, **fields: Any) -> Any:
         """Send one request through the wire's bytes to a handler and read the response's bytes back."""
+        return await self.call_with(handler, version, request_of(int(handler.API_KEY), version, fields))
+
+    async def call_with(self, handler: Any, version: int, sent: Any) -> Any:
+        """The same with the request as an entity."""
         key = int(handler.API_KEY)
-        frame = encode_request(RequestHeader(key, version, 3, "client"), request_of(key, version, fields))
+        frame = encode_request(RequestHeader(key, version, 3, "client"), sent)
         header, position = decode_header(memoryview(frame)[4:])
         message = decode_request(key, version, memoryview(frame)[4:], position)
         request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker, self.connection)

@@ -35,6 +35,7 @@ from raftlog.broker.links import peer_auth
 from raftlog.broker.network.admission import _OPEN_APIS
 from raftlog.broker.rights import among, follow_rules, operations
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
+from raftlog.coordinator.group import Group, Membership
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.coordinator.transactions.transaction import TransactionState
 from raftlog.protocol.apis import APIS, ApiKey
@@ -761,12 +762,7 @@ async def test_groups_are_listed_with_the_right_to_see_them(
 ) -> None:
     """DESCRIBE of the cluster shows all. Source: Kafka, LIST_GROUPS."""
     broker = GuardedBroker(*rules)
-    groups = [
-        SimpleNamespace(
-            group_id=name, consumer=None, state="Empty", membership=SimpleNamespace(protocol_type="consumer")
-        )
-        for name in (GROUP_ID, "writers")
-    ]
+    groups = [Group(name, Membership("consumer"), has_metadata=True) for name in (GROUP_ID, "writers")]
     broker.fake.broker.groups = _Lists(groups)  # type: ignore[assignment]
     answer = await broker.ask(Row(ApiKey.LIST_GROUPS, 4, (), lambda make, topic: {}), "")
     assert [each.group_id for each in answer.groups] == listed
