@@ -14,7 +14,7 @@ from raftlog.base.errors import KafkaError, ThrottlingQuotaExceeded
 from raftlog.broker.api import Api
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts
-from raftlog.security.quotas import ChargeMutations, MutationsCharged
+from raftlog.metadata.broker_requests import ChargeMutations, MutationsCharged
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection

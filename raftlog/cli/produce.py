@@ -81,7 +81,7 @@ def send(
         raise Failure("-D must not be empty", exits.USAGE)
     limit = number(target.settings, "message.max.bytes", MAX_MESSAGE_BYTES)
     headers = [read_header(each) for each in header or []]
-    sender = Sender(target, topic, partition, headers, acks=acks, codec=codec, quiet=quiet)
+    sender = Sender(target, (topic, partition), headers, acks=acks, codec=codec, quiet=quiet)
     whole = [] if lines else files or []
     try:
         if whole:
@@ -157,14 +157,14 @@ class Sender:
     def __init__(
         self,
         target: Target,
-        topic: str,
-        partition: int,
+        where: tuple[str, int],
         headers: Sequence[Header],
         *,
         acks: str,
         codec: str,
         quiet: bool = False,
     ) -> None:
+        """`where`: a topic, and a partition or -1 for any."""
         settings = target.settings
         self._is_quiet = quiet or not sys.stderr.isatty()
         acks = choice(settings, "acks", ACKS, acks)
@@ -172,13 +172,17 @@ class Sender:
         is_idempotent = is_on(settings, "enable.idempotence") and ACKS[acks] == ALL
         self.linger_ms = number(settings, "linger.ms", LINGER_MS)
         self._max_bytes = number(settings, "message.max.bytes", MAX_MESSAGE_BYTES)
-        self._target, self._topic, self._partition = target, topic, partition
+        self._target, (self._topic, self._partition) = target, where
         self._headers = tuple(headers)
         self._ended = ""
         """The reason why the cluster accepts no more records."""
         try:
             self._producer = Producer(
-                target.cluster, topic, acks=ACKS[acks], codec=CODEC_NAMES[codec], idempotent=is_idempotent
+                target.cluster,
+                self._topic,
+                acks=ACKS[acks],
+                codec=CODEC_NAMES[codec],
+                idempotent=is_idempotent,
             )
         except KafkaError as error:
             raise self._failure(error) from None

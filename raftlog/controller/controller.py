@@ -36,7 +36,7 @@ from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
 from raftlog.metadata.bootstrap import BootstrapRecords
-from raftlog.metadata.broker_requests import BrokerHeartbeat
+from raftlog.metadata.broker_requests import BrokerHeartbeat, ChargeMutations, MutationsCharged
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import ErrorReply, Reply, Request
 from raftlog.metadata.features import SUPPORTED_FEATURES
@@ -49,7 +49,7 @@ from raftlog.metadata.metadata_records import (
 )
 from raftlog.metadata.record_levels import check_records
 from raftlog.metadata.record_replay import apply_records
-from raftlog.security.quotas import ChargeMutations, MutationsCharged, Windows
+from raftlog.security.quotas import Windows
 
 if TYPE_CHECKING:
     from raftlog.controller.feature_updates import VoterLevels

@@ -5,16 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from raftlog.security.quotas import (
-    MUTATION,
-    ChargeMutations,
-    CountedAs,
-    MutationsCharged,
-    Quotas,
-    TokenBucket,
-    Windows,
-    quota_for,
-)
+from raftlog.metadata.broker_requests import ChargeMutations, MutationsCharged
+from raftlog.security.quotas import MUTATION, CountedAs, Quotas, TokenBucket, Windows, quota_for
 
 MAX_KEPT: Final = 10_000
 """Buckets that are kept. Clients choose their ids, so the number is bounded; the oldest bucket is evicted."""

@@ -19,6 +19,7 @@ from raftlog.metadata.broker_requests import (
     AllocateProducerIds,
     AlterPartition,
     BrokerHeartbeat,
+    ChargeMutations,
     RegisterBroker,
 )
 from raftlog.metadata.causes import Cause
@@ -45,7 +46,6 @@ from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, f
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.quorum_description import DescribeQuorum
 from raftlog.metadata.record_levels import check_feature_levels, check_level
-from raftlog.security.quotas import ChargeMutations
 
 Causes = tuple[Cause, ...]
 

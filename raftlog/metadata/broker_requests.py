@@ -121,3 +121,19 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_id
 class ProducerIdBlock(msgspec.Struct, frozen=True, tag="producer_id_block"):
     first_id: int
     count: int
+
+
+class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
+    """Charge partitions that a client is about to create or delete (KIP-599). `sizes`: of each part of its request."""
+
+    user: str
+    client_id: str
+    sizes: tuple[int, ...]
+    strict: bool
+
+
+class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
+    """Which parts may go on, and the client's throttle time."""
+
+    allowed: tuple[bool, ...]
+    throttle_ms: int = 0

@@ -21,12 +21,14 @@ from raftlog.metadata.broker_requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
+    ChargeMutations,
+    MutationsCharged,
     ProducerIdBlock,
     RegisterBroker,
 )
 from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription
 from raftlog.security.acls import Acl, AclFilter
-from raftlog.security.quotas import ChargeMutations, Entity, MutationsCharged
+from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
 
 

@@ -12,8 +12,6 @@ from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
-import msgspec
-
 Entity = tuple[tuple[str, str | None], ...]
 Quotas = Mapping[Entity, Mapping[str, float]]
 
@@ -207,19 +205,3 @@ class TokenBucket:
     def use(self, amount: float) -> None:
         """Count use, at the time of the last `wait_s`."""
         self.tokens -= amount
-
-
-class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
-    """Charge partitions that a client is about to create or delete (KIP-599). `sizes`: of each part of its request."""
-
-    user: str
-    client_id: str
-    sizes: tuple[int, ...]
-    strict: bool
-
-
-class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
-    """Which parts may go on, and the client's throttle time."""
-
-    allowed: tuple[bool, ...]
-    throttle_ms: int = 0

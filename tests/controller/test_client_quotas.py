@@ -8,17 +8,9 @@ from structlog.testing import capture_logs
 from raftlog.base.errors import InvalidRequest, PolicyViolation
 from raftlog.controller import mutation_quotas
 from raftlog.controller.mutation_quotas import MutationQuotas
+from raftlog.metadata.broker_requests import ChargeMutations, MutationsCharged
 from raftlog.metadata.controller_api import AlterClientQuotas, QuotaAlteration
-from raftlog.security.quotas import (
-    CLIENT_ID,
-    MUTATION,
-    PRODUCE,
-    USER,
-    ChargeMutations,
-    Entity,
-    MutationsCharged,
-    Windows,
-)
+from raftlog.security.quotas import CLIENT_ID, MUTATION, PRODUCE, USER, Entity, Windows
 from tests.controller.controller_cluster import ControllerCluster
 
 AL: Entity = ((USER, "al"),)

@@ -27,7 +27,7 @@ LEDGER: Final = "ledger"
 LAG_TIME_MAX_S: Final = 1.0
 """replica.lag.time.max.ms, as `choreography` sets it."""
 TOLD_S: Final = 0.5
-"""A follower has heard of a commit so soon after the leader answered its fetch, or the next one."""
+"""A follower has heard of a commit so soon after the leader answered its fetch, or its next fetch."""
 SETTINGS: Final = {
     "broker.rack": f"rack{NODE_ID}",
     "replica.selector.class": RACK_AWARE_SELECTOR,
@@ -86,7 +86,7 @@ class _Freshness:
             self._due = max(self._due, self._committed.popleft()[1])
         for node_id, each in replicas.items():
             role = each.role
-            # One that has just begun to follow has no leader yet that it could have heard of.
+            # A replica that has just begun to follow has no leader yet that it could have heard of.
             is_settled = isinstance(role, FollowerRole) and role.began_at < now - LAG_TIME_MAX_S
             if is_settled and not each.has_lost_leader():
                 assert each.high_watermark >= self._due, (

@@ -111,8 +111,9 @@ class HungNodes:
         self.cluster.check()
 
     async def stand_still(self) -> None:
-        """Have the controller of the moment stand still, again and again. Raise AssertionError if one is fenced twice
-        for that.
+        """Have the controller of the moment stand still, again and again.
+
+        Raise AssertionError if a broker is fenced twice for that.
         """
         for _ in range(STANDSTILLS):
             victim = self.controller()
@@ -136,7 +137,7 @@ class HungNodes:
 
 
 async def hung_nodes(loop: SimLoop, seconds: float = 4.0) -> Report:
-    """Have a node hang, the controller or another one; or controllers stand still in turn. Raises AssertionError."""
+    """Have a node hang, the controller or another node; or controllers stand still in turn. Raises AssertionError."""
     scenario = HungNodes(loop)
     await scenario.begin()
     await asyncio.sleep(scenario.chance.uniform(0.5, seconds / 2))

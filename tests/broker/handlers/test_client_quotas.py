@@ -10,6 +10,7 @@ from raftlog.base.config import load_config
 from raftlog.base.errors import InvalidRequest, NotController, ThrottlingQuotaExceeded, UnsupportedVersion
 from raftlog.controller.client_quotas import decide_alter_client_quotas
 from raftlog.controller.mutation_quotas import MutationQuotas
+from raftlog.metadata.broker_requests import ChargeMutations
 from raftlog.metadata.controller_api import (
     AlterClientQuotas,
     CreatePartitions,
@@ -23,7 +24,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.record_replay import apply_records
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
-from raftlog.security.quotas import CLIENT_ID, MUTATION, USER, ChargeMutations, Entity, Windows
+from raftlog.security.quotas import CLIENT_ID, MUTATION, USER, Entity, Windows
 from tests.broker.fakes import FakeClient, request
 from tests.broker.handlers.one_broker import HandlerSetup, versions
 from tests.broker.network.test_client_quotas import QuotaWorld

@@ -132,7 +132,7 @@ def test_share_groups_are_off_at_level_0() -> None:
     run_scenario(scenario, level=0)
 
 
-def test_heartbeat() -> None:
+def test_a_member_of_a_share_group_joins_stays_and_leaves() -> None:
     """A member joins and has its partitions with the first response, stays, and leaves."""
 
     async def scenario(node: ShareGroupBroker) -> None:
