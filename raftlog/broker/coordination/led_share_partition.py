@@ -52,7 +52,7 @@ log = get_logger(__name__)
 
 
 class StateStore(Protocol):
-    """The states of share partitions, as a leader uses them: `share_state_client` by default."""
+    """The states of share partitions, as a leader uses them (`ShareStateClient`)."""
 
     async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> StoredState: ...
 
