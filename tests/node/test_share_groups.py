@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.errors import FencedLeaderEpoch, KafkaError
+from raftlog.base.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
+from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
 from raftlog.broker.coordination.shards import share_coordinator
 from raftlog.broker.coordination.share_state_client import ShareStateClient
 from raftlog.coordinator.java_hash import partition_for
@@ -111,16 +112,8 @@ def _share_groups_are_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(features._INITIAL, features.SHARE_VERSION, 1)
 
 
-async def consume(nodes: ShareCluster, node_id: int, leader_epoch: int, *, count: int) -> int:
-    """Lead partition 0 on a node and accept some batches; return the start offset. Errors that may pass are retried."""
-    led = LedSharePartition(
-        nodes.key(0),
-        leader_epoch,
-        ShareStateClient(nodes.context(node_id)),
-        limits=ShareLimits,
-        changed=lambda: None,
-    )
-    await persist(lambda: led.load(lambda: 0))
+async def consume(led: LedSharePartition, *, count: int) -> int:
+    """Accept some batches; return the start offset. Errors that may pass are retried."""
     for _ in range(count):
         fetch_offset = led.machine.next_fetch_offset()
         batches = [each for each in LOG if each.first_offset >= fetch_offset][:1]
@@ -130,16 +123,20 @@ async def consume(nodes: ShareCluster, node_id: int, leader_epoch: int, *, count
     return led.machine.start_offset
 
 
-async def persist(call: Any) -> None:
+async def persist(call: Any) -> Any:
+    """Call until it succeeds, or fails for good."""
     for _ in range(int(LONGEST_S)):
         try:
-            await call()
-            return
+            return await call()
         except FencedLeaderEpoch:
             raise
         except KafkaError:
             await asyncio.sleep(0.5)
     raise AssertionError("no share coordinator")
+
+
+def share_partitions(context: BrokerContext) -> LedSharePartitions:
+    return LedSharePartitions(context, ShareStateClient(context), changed=lambda key: None)
 
 
 def test_a_group_gets_states_and_outlives_its_coordinator() -> None:
@@ -161,17 +158,57 @@ def test_a_group_gets_states_and_outlives_its_coordinator() -> None:
 
 
 def test_accepted_records_outlive_leaders_and_share_coordinators() -> None:
-    """What was answered is never delivered again, whichever of both dies; the former leader is fenced."""
+    """What was answered is never acquired again, whichever of both dies; a former leader is fenced."""
 
     async def scenario(nodes: ShareCluster) -> None:
         await nodes.beat("m", 0)
-        here = share_coordinator(nodes.cluster.last_image(), str(nodes.key(0)))
-        others = [each for each in (1, 2, 3) if each != here]
-        assert await nodes.on(here, consume(nodes, here, 1, count=2)) == 20
-        nodes.cluster.crash(here)
-        assert await nodes.on(others[0], consume(nodes, others[0], 2, count=3)) == 50
+        image, key = nodes.cluster.last_image(), nodes.key(0)
+        leader, coordinator = image.topics[TOPIC].partitions[0].leader, share_coordinator(image, str(key))
+        led = await nodes.on(leader, persist(lambda: share_partitions(nodes.context(leader)).get(key)))
+        assert await nodes.on(leader, consume(led, count=2)) == 20
+        for node_id in {leader, coordinator}:
+            nodes.cluster.crash(node_id)
+            await asyncio.sleep(30.0)
+            nodes.cluster.restart(node_id)
+            await nodes.cluster.until(nodes.cluster.all_in_sync, LONGEST_S, "all replicas")
+            now = nodes.cluster.last_image().topics[TOPIC].partitions[0].leader
+            registry = share_partitions(nodes.context(now))
+            after = await nodes.on(now, persist(lambda registry=registry: registry.get(key)))
+            before = after.machine.start_offset
+            assert before in (20, 40) and after.leader_epoch >= led.leader_epoch
+            assert await nodes.on(now, consume(after, count=2)) == before + 20
+        assert after.leader_epoch > led.leader_epoch
+        stale = LedSharePartition(
+            key,
+            led.leader_epoch,
+            ShareStateClient(nodes.context(now)),
+            limits=ShareLimits,
+            changed=lambda: None,
+        )
         with pytest.raises(FencedLeaderEpoch):
-            await nodes.on(others[1], consume(nodes, others[1], 1, count=1))
-        assert await nodes.on(others[1], consume(nodes, others[1], 3, count=0)) == 50
+            await nodes.on(now, persist(lambda: stale.load(lambda: 0)))
+
+    run_scenario(scenario)
+
+
+def test_a_share_partition_is_led_where_its_log_is() -> None:
+    """Another broker refuses, one object serves all requests, and a leader that is none any more drops it."""
+
+    async def scenario(nodes: ShareCluster) -> None:
+        await nodes.beat("m", 0)
+        key = nodes.key(0)
+        leader = nodes.cluster.last_image().topics[TOPIC].partitions[0].leader
+        other = next(each for each in (1, 2, 3) if each != leader)
+        with pytest.raises(NotLeaderOrFollower):
+            await nodes.on(other, share_partitions(nodes.context(other)).get(key))
+        registry = share_partitions(nodes.context(leader))
+        both = await nodes.on(leader, persist(lambda: asyncio.gather(registry.get(key), registry.get(key))))
+        assert both[0] is both[1] and len(registry) == 1
+        registry.on_metadata()
+        assert len(registry) == 1
+        registry.close()
+        assert len(registry) == 0
+        with pytest.raises(NotLeaderOrFollower):
+            await both[0].acknowledge("m", [])
 
     run_scenario(scenario)
