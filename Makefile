@@ -13,6 +13,7 @@ DOCS := $(VENV)/.docs-installed
 CONSOLE := $(VENV)/.console-installed
 HELM := build/bin/helm
 KUBERNETES_RULES := build/bin/kubernetes-rules
+CONTROL_PLANE := build/bin/control-plane
 GO_PROGRAMS := $(addprefix build/bin/interop-,franz-go kafka-go sarama sarama-1.43)
 
 # Processes that run tests. Most of the long tests wait, so more than two cores' worth get two cores busy.
@@ -22,7 +23,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test reversed console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
-	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow newest constraints nightly docs wheel clean
+	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test kubernetes-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow newest constraints nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(DEMO_STAMP)
@@ -138,6 +139,11 @@ compose-test: $(STAMP)
 helm-test: $(STAMP) $(HELM) $(KUBERNETES_RULES)
 	$(BIN)/python -m pytest -n 0 -rs tests/deploy $(TEST)
 
+# The chart in a Kubernetes without containers: its own API server, controllers and scheduler, and nodes as processes in
+# namespaces. Needs root, `ip` and `nft`. Go builds the control plane, in half an hour the first time.
+kubernetes-test: $(STAMP) $(HELM) $(CONTROL_PLANE)
+	$(BIN)/python -m pytest -n 0 -rs -m nightly tests/deploy $(TEST)
+
 # format("raftlog") and the jobs: killed leaders, drivers and executors, a standalone Spark master. Needs a Java runtime.
 test-spark: $(SPARK)
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline tests/docs $(TEST)
@@ -226,6 +232,12 @@ $(GO_PROGRAMS): build/bin/interop-%: $(wildcard tests/interop/go/*.mod tests/int
 
 $(KUBERNETES_RULES): $(wildcard tests/deploy/kubernetes/*)
 	cd tests/deploy/kubernetes && go build -o $(abspath $@) .
+
+# -X gives the API server the version that it reports.
+$(CONTROL_PLANE): $(wildcard tests/deploy/control-plane/*)
+	@command -v go >/dev/null || { echo "Kubernetes is built with Go, and there is no go here"; exit 1; }
+	cd tests/deploy/control-plane && go build -o $(abspath $@) -ldflags "-s -w $(foreach each,gitVersion=v1.34.4 \
+		gitMajor=1 gitMinor=34,-X k8s.io/component-base/version.$(each))" .
 
 # PySpark is half a gigabyte: only the targets that need it install it.
 $(SPARK): $(STAMP)

@@ -7,7 +7,7 @@ It connects `quorum` and `controller` and provides `submit`; the rules are their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +16,10 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config.network import find_listener
+from raftlog.base.config.network import find_listener, format_address
 from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
-from raftlog.base.env import Env, ThreadOffload, raise_failure, shared_time, timer_time
+from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
 from raftlog.base.errors import (
     InvalidRequest,
     KafkaError,
@@ -28,21 +28,22 @@ from raftlog.base.errors import (
     UnsupportedVersion,
     from_code,
 )
-from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.broker.links.probe import ProbeResult, probe
 from raftlog.controller.controller import Controller
 from raftlog.controller.requests import check_request, first_attempt_reply, make_idempotent
 from raftlog.controller.topics import random_uuid
+from raftlog.loop_watch import LoopWatch
 from raftlog.metadata.bootstrap import read_bootstrap
+from raftlog.metadata.broker_requests import BrokerHeartbeat
 from raftlog.metadata.controller_api import (
     AddVoter,
-    BrokerHeartbeat,
     ErrorReply,
     RemoveVoter,
     Reply,
     Request,
+    UpdateVoter,
     decode_reply,
     decode_request,
     encode,
@@ -56,11 +57,17 @@ from raftlog.metadata.features import (
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
-from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import (
+    DescribeQuorum,
+    ObserverPositions,
+    QuorumDescription,
+    QuorumReplica,
+)
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels
 from raftlog.quorum.journal import DIRECTORY_ID
+from raftlog.quorum.no_leader_warning import NoLeaderWarning
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import NAME, DamagedJournal
@@ -69,6 +76,7 @@ if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
     from raftlog.quorum.channel_tls import ChannelTls
     from raftlog.quorum.observer import Observer
+    from raftlog.quorum.voters_record import Voter
 
 log = get_logger("quorum")
 
@@ -77,15 +85,6 @@ SUBMIT_S: Final = 10.0
 
 PROBE_S: Final = 0.3
 """How long a broker that is missed may take to answer, seconds."""
-
-LOOK_S: Final = 0.1
-"""How often a node that was late of late looks how late its loop is, seconds."""
-
-CALM_LOOK_S: Final = 0.5
-"""How often a node looks that was not, since each look wakes it up."""
-
-LEADERLESS_S: Final = 5.0
-"""Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
 
 QUORUM_THREADS: Final = 2
 """Its journal's syncs, and a snapshot being written meanwhile."""
@@ -119,7 +118,7 @@ class ControlPlane:
         self._metadata = metadata
         self._failed = failed
         self._loop = asyncio.get_running_loop()
-        self._observers = _Observers(env)
+        self._observers = ObserverPositions(env)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,6 +140,7 @@ class ControlPlane:
             self.controller.lateness = env.lateness
             self.controller.wall_clock_ms = env.wall_clock_ms
             self.controller.ages = env.ages
+            self.controller.history = metadata.history
             self.controller.features = metadata.features
             self.controller.levels_of_voters = self.quorum.levels_of_voters
             self.controller.unrecorded_voters = self.quorum.unrecorded_voters
@@ -157,11 +157,11 @@ class ControlPlane:
                 cluster_id=cluster_id,
                 machine=_Machine(metadata, self._leadership_changed),
             )
-        self.loop_watch = _LoopWatch(env.lateness, config.node_id)
+        self.loop_watch = LoopWatch(env.lateness, config.node_id)
         follows = self.quorum or self.observer
         assert follows is not None
         self.voters: Callable[[], Mapping[int, tuple[str, int]]] = lambda: follows.voters
-        self._leaderless = _Leaderless(self.voters, self.quorum)
+        self._no_leader = NoLeaderWarning(self.voters, self.quorum)
         self._follows = follows
         self._tls: PeerTls | None = None
         follows.identity = replace(follows.identity, levels=_levels(metadata))
@@ -228,10 +228,11 @@ class ControlPlane:
                 raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
             except UnsupportedMetadata as error:
                 raise JournalUnusable(str(error)) from error
+            self._join_voters(self.quorum)
         elif self.observer is not None:
             await self.observer.start()
         if not self._led.is_set():
-            self._leaderless.changed(None)
+            self._no_leader.changed(None)
 
     @property
     def leaderless(self) -> bool:
@@ -247,7 +248,7 @@ class ControlPlane:
         await self._led.wait()
 
     def is_connected_to_leader(self, controller_id: int) -> bool:
-        """Whether that node is the active controller and reachable, as far as this node knows."""
+        """Return whether that node is the active controller and reachable, as far as this node knows."""
         if not self._follows.is_connected_to_leader(controller_id):
             return False
         if controller_id == self._follows.node_id or "broker" not in self._config.roles:
@@ -272,7 +273,7 @@ class ControlPlane:
         self._client.close()
         self._heartbeats.close()
         await self._follows.stop()
-        self._leaderless.close()
+        self._no_leader.close()
         self.loop_watch.close()
         if self._threads is not None:
             await self._threads.drain()  # the folder is locked until the journal's last write has ended
@@ -324,7 +325,7 @@ class ControlPlane:
         assert self.controller is not None and self.quorum is not None
         if isinstance(request, DescribeQuorum):
             answer(self._describe(self.quorum) if self.quorum.leading else ErrorReply(NotController.code))
-        elif isinstance(request, AddVoter | RemoveVoter):
+        elif isinstance(request, AddVoter | RemoveVoter | UpdateVoter):
             self._spawn(self._change_voters(request, answer))
         else:
             if isinstance(request, BrokerHeartbeat):
@@ -333,7 +334,9 @@ class ControlPlane:
             self._arm()
         return answered
 
-    async def _change_voters(self, request: AddVoter | RemoveVoter, answer: Callable[[Reply], None]) -> None:
+    async def _change_voters(
+        self, request: AddVoter | RemoveVoter | UpdateVoter, answer: Callable[[Reply], None]
+    ) -> None:
         assert self.quorum is not None
         try:
             answer(await self.quorum.change_voters(request))
@@ -365,18 +368,44 @@ class ControlPlane:
         self.quorum.append(encode_batch(msgspec.structs.replace(batch, at_ms=self._env.ages.believed_ms())))
 
     def _leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
-        self._leaderless.changed(leader_id)
+        self._no_leader.changed(leader_id)
         if leader_id is None:
             self._led.clear()
         else:
             self._led.set()
+            self._client.leader_changed()
+            self._heartbeats.leader_changed()
         if self.controller is not None:
             if leading:
-                self.controller.on_elected(term, self._metadata.image, self._loop.time())
+                assert self.quorum is not None
+                heard_at = self.quorum.leader_heard_at
+                self.controller.on_elected(term, self._metadata.image, self._loop.time(), heard_at=heard_at)
             else:
                 self.controller.resign()
             self._arm()
+        if leader_id is not None and self.quorum is not None and self.quorum.own_move is not None:
+            self._spawn(self._move_voter(self.quorum.own_move))
         self.on_leader_changed()
+
+    def _join_voters(self, quorum: Quorum) -> None:
+        """Have this node make itself a voter, if its config says so."""
+        if not self._config.controller_quorum_auto_join_enable:
+            return
+        from raftlog.quorum.auto_join import AutoJoin, own_address
+
+        address = own_address(self._config)
+        if address is not None:
+            self._spawn(AutoJoin(quorum, address, lambda asked, s: self.submit(asked, timeout=s)).run())
+
+    async def _move_voter(self, voter: Voter) -> None:
+        """Have a new leader write down the address of this voter that the config names: it has moved."""
+        node_id, directory_id = voter.voter_id, voter.directory_id
+        address = format_address(voter.host, voter.port)
+        asked = UpdateVoter(node_id, directory_id, voter.host, voter.port, by=f"node {node_id}")
+        try:
+            await self.submit(asked)
+        except KafkaError as error:
+            log.warning("voter_address_kept", node_id=node_id, address=address, reason=str(error))
 
     def _committed(self, image: MetadataImage) -> None:
         assert self.controller is not None
@@ -486,106 +515,6 @@ async def _open_tls(tls: PeerTls, env: Env) -> None:
         await tls.open(env.offload)
     except TlsUnusable as error:
         raise ConnectionError(f"cannot secure connections to controllers: {error}") from error
-
-
-class _LoopWatch:
-    """Looks how late this node's loop is, and says once that it is slow, and that it is no longer."""
-
-    def __init__(self, lateness: Lateness, node_id: int) -> None:
-        self.on_look: Callable[[float], None] = lambda late_s: None
-        """Called with each look, with how long the loop stood still before."""
-        self._lateness = lateness
-        self._node_id = node_id
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._due_at = 0.0
-        self._said = False
-
-    def start(self) -> None:
-        """Look from now on."""
-        self._due_at = shared_time(self._loop.time(), LOOK_S if self._lateness.was_late else CALM_LOOK_S)
-        self._timer = self._loop.call_at(self._due_at, self._look)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _look(self) -> None:
-        now, lateness = self._loop.time(), self._lateness
-        lateness.note(now - self._due_at, now)
-        self.on_look(now - self._due_at)
-        if lateness.is_slow != self._said:
-            self._said = lateness.is_slow
-            if self._said:
-                log.warning(
-                    "node_slow",
-                    node_id=self._node_id,
-                    late_s=round(lateness.late_s, 3),
-                    patience_s=round(lateness.patience_s, 3),
-                    advice="its event loop runs late: give the process more of a core, or less to do",
-                )
-            else:
-                log.info("node_slow_ended", node_id=self._node_id)
-        self.start()
-
-
-class _Leaderless:
-    """Says once that no leader was found for a while, and which voters that is about; a new leader begins it anew."""
-
-    def __init__(self, voters: Callable[[], Mapping[int, tuple[str, int]]], quorum: Quorum | None) -> None:
-        self._voters = voters
-        self._quorum = quorum
-        self._timer: asyncio.TimerHandle | None = None
-
-    def changed(self, leader_id: int | None) -> None:
-        """Note the leader."""
-        if leader_id is not None:
-            self.close()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LEADERLESS_S, self._say)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _say(self) -> None:
-        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters().items())}
-        more: dict[str, Any] = {}
-        if (quorum := self._quorum) is not None:
-            more["unreached"] = [text for each, text in addresses.items() if not quorum.linked(each)]
-            if (reason := quorum.why_no_leader()) is not None:
-                more["reason"] = reason
-        log.warning(
-            "quorum_leader_not_found",
-            seconds=LEADERLESS_S,
-            voters=list(addresses.values()),
-            needed=len(addresses) // 2 + 1,
-            **more,
-        )
-
-
-class _Observers:
-    """How far brokers without a vote are in the log: they follow any voter, the leader has only their heartbeats."""
-
-    def __init__(self, env: Env) -> None:
-        self._env = env
-        self._heard: dict[int, QuorumReplica] = {}
-
-    def heard(self, heartbeat: BrokerHeartbeat, metadata_offset: int, commit_index: int) -> None:
-        """Note a broker that has published all that is committed here; what lies behind has no index of its own."""
-        now_ms = self._env.wall_clock_ms()
-        broker_id = heartbeat.broker_id
-        known = self._heard.get(broker_id, QuorumReplica(broker_id, -1))
-        if heartbeat.metadata_offset >= metadata_offset:
-            known = QuorumReplica(broker_id, commit_index, now_ms, now_ms)
-        self._heard[broker_id] = msgspec.structs.replace(known, last_fetch_ms=now_ms)
-
-    def among(self, broker_ids: Iterable[int], fed: Iterable[QuorumReplica]) -> tuple[QuorumReplica, ...]:
-        """Return these brokers' positions: exact positions for brokers that the leader feeds itself."""
-        positions = {each: self._heard.get(each, QuorumReplica(each, -1)) for each in broker_ids}
-        positions |= {each.replica_id: each for each in fed}
-        return tuple(positions[each] for each in sorted(positions))
 
 
 class _Machine:

@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.config import NodeConfig
 from raftlog.base.config.network import find_listener
 from raftlog.base.config.tls import TLS_PROTOCOLS
@@ -52,7 +53,7 @@ from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
 from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
-from raftlog.metadata.controller_api import RegisterBroker
+from raftlog.metadata.broker_requests import RegisterBroker
 from raftlog.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, finalized_level
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
@@ -91,12 +92,16 @@ _UNUSABLE: Final = (ForeignLogDirectory, ListenerUnavailable, JournalUnusable, B
 
 
 def _with_kept_secret(config: NodeConfig, disk: Disk) -> NodeConfig:
-    """Return the config with the secret from before its voters were edited, if there is a file with that."""
-    if not disk.exists(f"{config.metadata_log_dir}/{METADATA_FOLDER}/{KEPT_SECRET}"):
+    """Return the config with the secret from before its voters were edited, if a file had it. Raises NodeFailed."""
+    path = f"{config.metadata_log_dir}/{METADATA_FOLDER}/{KEPT_SECRET}"
+    if not (disk.exists(path) or disk.exists(path + CHECKSUMS)):
         return config
-    from raftlog.storage.kept_secret import with_kept_secret
+    from raftlog.storage.kept_secret import SecretDamaged, with_kept_secret
 
-    return with_kept_secret(config, disk)
+    try:
+        return with_kept_secret(config, disk)
+    except SecretDamaged as error:
+        raise NodeFailed(str(error)) from error
 
 
 class NodeFailed(Exception):
@@ -418,13 +423,13 @@ class BrokerRole:
             failed_directories=lambda: self.replicas.failed_directory_ids,
             damaged=lambda: self.replicas.damaged,
         )
-        self.lifecycle.lateness = env.lateness
-        self.lifecycle.ages = env.ages
+        self.lifecycle.lateness, self.lifecycle.ages = env.lateness, env.ages
         self.lifecycle.on_session_renewed = session.renew
-        control.loop_watch.on_look = session.check
+        control.loop_watch.on_measured = session.check
         self.lifecycle.start_serving = self._start_serving
         self.lifecycle.on_went_back = self._note_older_directories
         self.lifecycle.lacks_room = lambda: self.replicas.logs.lacks_room
+        self.lifecycle.cordoned = lambda: self.replicas.logs.all_cordoned
         self.replicas.on_log_damaged = self.lifecycle.nudge
         self.replicas.on_directory_failed = self._directory_failed
         self.replicas.logs.on_full = self.lifecycle.nudge

@@ -68,6 +68,7 @@ PARTS = (
     Part("pipeline-demo", needs=("java",)),
     Part("compose-test", needs=("docker",)),
     Part("helm-test", needs=("go",)),
+    Part("kubernetes-test", needs=("go", "ip", "nft")),
     Part("growth", variables=("GROWTH=--large",)),
     Part("bench"),
     Part("compare", variables=("COMPARE=--short",)),

@@ -90,7 +90,7 @@ class Chronicle:
             text = text.replace(told, plain)
         self.note(host, "fault", text)
 
-    def tell(self, failure: str) -> list[Event]:
+    def explain(self, failure: str) -> list[Event]:
         """Return the events that explain a failure: the events of the partitions and offsets in its text.
 
         If it names none, leaders and ISRs are shown for all partitions except raftlog's own topics.

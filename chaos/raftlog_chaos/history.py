@@ -118,7 +118,11 @@ class HistoryFile:
 
 
 class HistoryError(ValueError):
-    """A history file that can't be understood. The message names the line and what is wrong with it."""
+    """A history file that can't be understood. `line`: where, counted from 1; 0 if an operation is at fault."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(f"line {line}: {reason}" if line else reason)
+        self.line = line
 
 
 class StoredHistory:
@@ -139,7 +143,7 @@ class StoredHistory:
         with path.open("rb") as file:
             first = file.readline(LINE_BYTES)
         if not first:
-            raise HistoryError("line 1: the file is empty")
+            raise HistoryError("the file is empty", 1)
         self.header = _header_of(first) or Header()
 
     def __iter__(self) -> Iterator[Op]:
@@ -170,7 +174,7 @@ class StoredHistory:
         if line.endswith(b"\n"):
             return False
         if len(line) >= LINE_BYTES:
-            raise HistoryError(f"line {number}: longer than {LINE_BYTES >> 20} MiB")
+            raise HistoryError(f"longer than {LINE_BYTES >> 20} MiB", number)
         try:
             decode_op(line, number)
         except HistoryError:
@@ -218,9 +222,9 @@ def _header_of(line: bytes | str) -> Header | None:
     try:
         header = _decode_header(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise HistoryError(f"line 1: {error}") from None
+        raise HistoryError(str(error), 1) from None
     if header.raftlog_history > FORMAT:
-        raise HistoryError(f"line 1: raftlog_history is {header.raftlog_history}, known up to {FORMAT}")
+        raise HistoryError(f"raftlog_history is {header.raftlog_history}, known up to {FORMAT}", 1)
     return header
 
 
@@ -230,7 +234,7 @@ def decode_op(line: bytes | str, number: int) -> Op:
         op = _decode_op(line)
         _validate(op)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise HistoryError(f"line {number}: {error}") from None
+        raise HistoryError(str(error), number) from None
     return op
 
 

@@ -106,7 +106,7 @@ class ReplicaWatch:
         self._damaged = self._damaged or partition.log.damage is not None
         before, changed_role = self.high_watermark, partition.role is not self.role
         if self._chronicle is not None:
-            self._tell(self._chronicle)
+            self._note_changes(self._chronicle)
         self.high_watermark, self.role = partition.high_watermark, partition.role
         if self.high_watermark < before and self._was_set_aside():
             self._damaged = True  # found, cut and repaired between two looks
@@ -123,7 +123,7 @@ class ReplicaWatch:
             faults += self._judge_leader(partition.role, is_new=changed_role)
         return [f"{self.truth.where}: {self._node}: {fault}" for fault in faults]
 
-    def _tell(self, chronicle: Chronicle) -> None:
+    def _note_changes(self, chronicle: Chronicle) -> None:
         partition, where = self._partition, self.truth.name
         if partition.role is not self.role:
             kind = type(partition.role).__name__.lower()

@@ -142,7 +142,7 @@ def simulate(
         _judge(context)
     except AssertionError as error:
         raise PromiseBroken(f"seed {seed}: {error}") from error
-    return SimulatedRun(run.result, run.digest, run.seconds, context.weather.told(), context.history)
+    return SimulatedRun(run.result, run.digest, run.seconds, context.weather.fault_counts(), context.history)
 
 
 def _cluster(loop: SimLoop, nodes: int, settings: Mapping[str, str]) -> SimCluster:

@@ -141,7 +141,7 @@ def _explain(tale: ScenarioRun) -> list[Event]:
     try:
         _simulate(tale, lambda loop: chronicles.append(loop.keep_chronicle()))
     except Exception as error:
-        return chronicles[0].tell(_text_of(error))
+        return chronicles[0].explain(_text_of(error))
     return []
 
 

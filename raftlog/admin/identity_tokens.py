@@ -41,7 +41,7 @@ class IdentityTokens:
         self._seen: dict[bytes, None] = {}
 
     def concern(self, token: str) -> bool:
-        """Whether a token looks like an identity provider's, and this node accepts any."""
+        """Return whether a token looks like an identity provider's, and this node accepts any."""
         return bool(self._verifiers) and _JWT.fullmatch(token) is not None
 
     async def log_in(self, token: str) -> TokenLogin:

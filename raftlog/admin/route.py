@@ -90,7 +90,7 @@ class Call:
     """The audit log's outcome of a change without an exception; see `audit.record_parts`."""
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
-        """Whether the caller may do something with a resource."""
+        """Return whether the caller may do something with a resource."""
         authorizer, caller = self.node.authorizer, self.caller
         if authorizer is None or not caller.principal:
             return True

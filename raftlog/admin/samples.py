@@ -108,7 +108,7 @@ class _Partitions:
 
 
 class Samples:
-    """`start` once, `cancel` once; `asked` for each question. `take` happens at each `EVERY_S`."""
+    """Takes a sample every EVERY_S seconds. Call `start` once, `cancel` once, and `asked` for each question."""
 
     def __init__(self, node: SampledNode, clock: Callable[[], float] = time.monotonic) -> None:
         self._node = node

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 
@@ -38,11 +38,11 @@ class _Checksums(NamedTuple):
     whole: bytes
 
     def cover(self, content: bytes) -> bool:
-        """Whether a file with this content is as it was written. Two equal copies prove that too."""
+        """Return whether a file with this content is as it was written. Two equal copies prove that too."""
         return self._has_copy_of(content) or _checksum(content) in self.known
 
     def are_rotten_beside(self, content: bytes) -> bool:
-        """Whether the copy, or a checksum beside it, has rotted where the file itself is sound."""
+        """Return whether the copy, or a checksum beside it, has rotted where the file itself is sound."""
         has_copy = bool(self.copy) or self._has_copy_of(content)
         return has_copy and not {_checksum(content), _checksum(self.copy)} <= self.known
 
@@ -152,7 +152,7 @@ def read_copy(disk: Disk, path: str) -> bytes | None:
 
 
 def has_checksums(disk: Disk, path: str) -> bool:
-    """Whether a file was ever written with its checksums, durably."""
+    """Return whether a file was ever written with its checksums, durably."""
     return _read_checksums(disk, path) is not None
 
 

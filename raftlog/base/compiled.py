@@ -6,6 +6,7 @@ sixty modules of the standard library: a twelfth of a node's start, and two mega
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
 from typing import Any
@@ -21,3 +22,7 @@ def load_compiled(package: str, name: str) -> Any:
     module = module_from_spec(compiled)
     compiled.loader.exec_module(module)
     return module
+
+
+crc32c: Callable[..., int] = load_compiled("crc32c", "_crc32c").crc32c
+"""Return the CRC-32C of bytes (any buffer), continued from the checksum of the preceding bytes, if given."""

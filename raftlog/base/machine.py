@@ -255,7 +255,7 @@ class Machines(Generic[Key, State]):
                     self.settle(key, runner)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all waiting and further requests with `error`."""
+        """Answer all waiting and further requests with `error`: the partition is lost."""
         self.lost = error
         for runner in self._runners.values():
             runner.stand_down(error)

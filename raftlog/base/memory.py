@@ -31,8 +31,8 @@ class Waiter(Protocol):
     """A callback for an account without room."""
 
     def memory_freed(self) -> None:
-        """Called when the account is no longer short. An earlier waiter may use the freed bytes first. Runs inside
-        `give`.
+        """Called inside `Account.release` when the account is no longer short. An earlier waiter may use the freed
+        bytes first.
         """
 
 

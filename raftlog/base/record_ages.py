@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 
@@ -335,7 +335,7 @@ class Ages:
             self._anchor(lead_ms, uptime_s)
 
     def _is_backed(self, uptime_s: float) -> bool:
-        """Whether the known others do not contradict a clock that has run for long."""
+        """Return whether the known others do not contradict a clock that has run for long."""
         if not self._asks_others:
             return True
         is_known = self._others_s is not None and uptime_s - self._others_s <= REPORTED_S

@@ -74,7 +74,7 @@ class Failures:
         return result
 
     def is_due(self, chore: str, subject: str, now: float) -> bool:
-        """Whether a chore is due: always, unless it failed for this subject recently."""
+        """Return whether a chore is due: always, unless it failed for this subject recently."""
         failure = self._failures.get((chore, subject))
         return failure is None or now >= failure.retry_at
 

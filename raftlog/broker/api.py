@@ -13,6 +13,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.audit import Outcome
 from raftlog.broker.context import Handler, RequestContext
+from raftlog.broker.controller_requests import truncate_message
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import error_response
 from raftlog.security.acls import Needs
@@ -36,7 +37,8 @@ def error_code_response(request: RequestContext, _message: Any, error: KafkaErro
 
     Raises InvalidRequest if the API has no error code for a whole request.
     """
-    response = error_response(request.api_key, request.api_version, error.code, error.message)
+    message = truncate_message(error.message)
+    response = error_response(request.api_key, request.api_version, error.code, message)
     if response is None:
         raise InvalidRequest(f"{APIS[request.api_key].name} does not support this version's fields: {error}")
     return response
@@ -72,7 +74,7 @@ class Api:
     The limit does not apply to other brokers, which limit their own requests."""
     audit: NoChange | Change
     controllers: bool
-    """Whether controllers serve it to clients too (KIP-919): "controller" is among `listeners` of Kafka's schema."""
+    """Whether controllers serve it to clients too (KIP-919): "controller" is among the listeners of Kafka's schema."""
     error_response: ErrorResponse = error_code_response
     """The error response of this API, where a response has several error codes."""
     strict_quota_from: int | None = None

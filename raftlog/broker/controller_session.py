@@ -62,7 +62,7 @@ class ControllerSession:
         """`on_change` is called with the silent members, each time that they change."""
         self.lateness = Lateness()
         """The lateness of this node's loop. The controller gives a slow loop more time. Set it before the first
-        `look`."""
+        `check`."""
         self.probe: Callable[[int], None] = lambda _broker_id: None
         """Starts a check of whether a broker's port answers, which reports to `probed`."""
         self.silent = NOBODY

@@ -120,7 +120,7 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
     if took_s > LONG_TURN_S:
         server.long_turns.note(connection.api_key, took_s)
     if connection.limits is not None:
-        connection.limits.took(took_s)
+        connection.limits.record_turn(took_s)
 
 
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -156,10 +156,10 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
         connection.responses.add((_encode(request, refusal),))
         return
-    size, lasting = len(frame), connection.lasting(frame)
+    size, kept = len(frame), connection.keep_bytes(frame)
     if size > DECODED_AT_ONCE_BYTES:
         held = _Held(connection, size)
-        work = _decode_then_handle(api, request, lasting, position, held)
+        work = _decode_then_handle(api, request, kept, position, held)
         _answer_later(connection, request, work, held, room=_room_for_objects(connection, api, request, size))
         return
     if (api_key, version) not in connection.server.schemas_loaded and request.peer_broker_id is None:
@@ -167,13 +167,13 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         _answer_later(
             connection,
             request,
-            _load_then_handle(api, request, lasting, position, held),
+            _load_then_handle(api, request, kept, position, held),
             held,
         )
         return
     parts_max = _parts_max(api, request)
     try:
-        message = decode_request(api_key, version, lasting, position, parts_max=parts_max)
+        message = decode_request(api_key, version, kept, position, parts_max=parts_max)
     except TooManyElements:
         connection.responses.add((_encode(request, _too_many_parts(request, parts_max)),))
         return
@@ -344,7 +344,7 @@ async def _conclude(
     try:
         async with room:
             await connection.server.long_turns.timed(
-                request.api_key, _answer(slot, request, work), connection.took
+                request.api_key, _answer(slot, request, work), connection.record_turn
             )
     except InvalidRequest as error:
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
@@ -379,7 +379,7 @@ def _throttled(
 ) -> bytes | bytearray:
     """Mute a client that has exceeded its quotas, and return the response with the throttle time."""
     limits = connection.limits
-    throttle_ms = 0 if limits is None else limits.answered(connection)
+    throttle_ms = 0 if limits is None else limits.throttle_other(connection)
     if not throttle_ms:
         return frame
     from raftlog.protocol.throttle_time import with_throttle_time

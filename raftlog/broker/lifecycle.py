@@ -27,13 +27,13 @@ from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.record_ages import Ages, ClockState
 from raftlog.base.types import NO_BROKER, NO_EPOCH
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
     RegisterBroker,
-    Submit,
 )
+from raftlog.metadata.controller_api import Submit
 from raftlog.metadata.image import MetadataImage
 
 log = get_logger(__name__)
@@ -79,6 +79,8 @@ class Lifecycle:
         """The lateness of this node's loop. Set it before `run`."""
         self.lacks_room: Callable[[], bool] = bool
         """Returns whether a log directory is full, so that other brokers should lead. Set it before `run`."""
+        self.cordoned: Callable[[], bool] = bool
+        """Returns whether all log directories are cordoned, so that this broker gets no replicas. Likewise."""
         self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
         """Called with log directories that the controller knows to be older copies."""
         self.ages: Ages | None = None
@@ -211,6 +213,7 @@ class Lifecycle:
                 lacks_room=self.lacks_room(),
                 wall_clock_ms=wall_clock_ms,
                 clock_state=clock_state,
+                cordoned=self.cordoned(),
             ),
             timeout=self._timing.heartbeat_s * 4 + self.lateness.patience_s,
         )

@@ -14,7 +14,7 @@ from raftlog.base.errors import KafkaError, ThrottlingQuotaExceeded
 from raftlog.broker.api import Api
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts
-from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -63,5 +63,5 @@ async def within_mutation_quota(
             else:
                 refused.append((each, exceeded))
     if throttle_ms:
-        limits.mutated(connection, throttle_ms)
+        limits.mute_for_mutations(connection, throttle_ms)
     return may_go_on, refused

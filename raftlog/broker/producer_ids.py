@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
-from raftlog.metadata.controller_api import ProducerIdBlock
+from raftlog.metadata.broker_requests import ProducerIdBlock
 
 
 class ProducerIds:

@@ -190,12 +190,12 @@ class Screen:
 
     def begins(self, attack: Attack) -> None:
         self._seen.add(attack.name)
-        self.said(f"[{len(self._seen)}/{self._count}] {attack.name}: {attack.claim}")
+        self.print_line(f"[{len(self._seen)}/{self._count}] {attack.name}: {attack.claim}")
 
     def ended(self, outcome: Outcome) -> None:
-        self.said(f"    {outcome.status}: {figures(outcome)}; {outcome.seen.answered}")
+        self.print_line(f"    {outcome.status}: {figures(outcome)}; {outcome.seen.answered}")
         for fault in outcome.faults[:SHOWN]:
-            self.said(f"    ! {fault}")
+            self.print_line(f"    ! {fault}")
 
-    def said(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base.config.cordon import ALL_DIRS
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
-from raftlog.cli.effective_settings import settings_of
+from raftlog.cli.effective_settings import alter_settings, settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
 from raftlog.cli.node import PAUSE_S, Margin, line_of
-from raftlog.cli.partition_view import partitions_in
+from raftlog.cli.partition_view import Partition, partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.protocol.apis import ApiKey
 
 broker = noun("List and describe brokers, their settings and disks.")
 
+FENCED: Final = "fenced"
+BROKER_COLUMNS: Final = (
+    "broker",
+    "state",
+    "host",
+    "port",
+    "controller",
+    "leads",
+    "replicas",
+    "in_sync",
+)
 STALLED_S: Final = 30.0
 """A decommission in which nothing moves for this long waits for an operator, in seconds."""
 
@@ -30,15 +43,15 @@ Id = Annotated[int, typer.Argument(metavar="ID")]
 
 @verb(broker, "list", prints_rows=True)
 def list_brokers(target: Target, *, form: Form) -> None:
-    """List the brokers that are there, and what each of them leads and holds."""
-    print_rows(_brokers(target), form)
+    """List the registered brokers, and what each of them leads and holds. A fenced broker is down or cut off."""
+    print_rows(_brokers(target), form, BROKER_COLUMNS)
 
 
 @verb(broker, "describe", prints_rows=True)
 def describe(target: Target, number: Id, *, form: Form) -> None:
     """Show a broker: where it is, what it leads, what its folders hold."""
     row = _broker(target, number)
-    if target.may("DESCRIBE"):
+    if row["state"] != FENCED and target.may("DESCRIBE"):
         folders = _folders(target, number)
         total = sum(each["bytes"] for each in folders)
         row["bytes"] = in_bytes(total) if form is Form.TABLE else total
@@ -79,7 +92,32 @@ def log_dirs(
     rows = _folders(target, number)
     if form is Form.TABLE:
         rows = [{**row, **{name: in_bytes(row[name]) for name in ("bytes", "free")}} for row in rows]
-    print_rows(rows, form, ("broker", "replicas", "bytes", "free", "error", "folder"))
+    print_rows(rows, form, ("broker", "replicas", "bytes", "free", "cordoned", "error", "folder"))
+
+
+@verb(broker, "cordon")
+def cordon(
+    target: Target,
+    number: Id,
+    folders: Annotated[list[str] | None, typer.Argument(metavar="FOLDER...", help="default: all")] = None,
+    *,
+    undo: Annotated[bool, typer.Option("--undo", help="allow new replicas again")] = False,
+) -> None:
+    """Give a broker's folders no new replicas until --undo; they keep those they have (cordoned.log.dirs)."""
+    _broker(target, number)
+    before = {each["folder"]: each["cordoned"] for each in _folders(target, number)}
+    named = before.keys() if folders is None else folders
+    if unknown := [each for each in named if each not in before]:
+        raise Failure(
+            f"broker {number} has no folder {unknown[0]}; it has {', '.join(sorted(before))}", exits.NOT_FOUND
+        )
+    cordoned = sorted(
+        each for each in before if (each in named and not undo) or (before[each] and each not in named)
+    )
+    value = ALL_DIRS if len(cordoned) == len(before) else ",".join(cordoned)
+    alter_settings(target, "broker", str(number), {"cordoned.log.dirs": value or None})
+    rest = f"new replicas, but not in {', '.join(cordoned)}" if cordoned else "new replicas"
+    print(f"broker {number} gets {'no new replicas' if value == ALL_DIRS else rest}")
 
 
 @http_verb(broker, "drain")
@@ -92,7 +130,7 @@ def drain(
     """Hand a broker's leaderships to others, and give it none until --undo: before its host is worked on."""
     api.ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")
     print(
-        f"broker {number} may lead again"
+        f"broker {number} may lead again; `raftlog partition elect` gives it its partitions back"
         if undo
         else f"broker {number} leads only partitions that no other broker can lead"
     )
@@ -106,7 +144,7 @@ def decommission(
     replace_with: Annotated[
         int | None, typer.Option("--replace-with", metavar="ID", help="the broker that gets its replicas")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="until the broker is empty")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until the broker is empty")] = False,
 ) -> int:
     """Move all of a broker's replicas to other brokers, then unregister it. See also recommission.
 
@@ -197,13 +235,18 @@ def restart_risks(api: HttpApi, number: Id, *, margin: Margin = 0, form: Form) -
 
 
 def _brokers(target: Target) -> list[dict[str, Any]]:
-    about = target.describe_cluster()
-    partitions = partitions_in(target.metadata())
+    return broker_rows(target.describe_cluster(with_fenced=True), partitions_in(target.metadata()))
+
+
+def broker_rows(about: Any, partitions: Sequence[Partition]) -> list[dict[str, Any]]:
+    """Return a row for each broker that a response to DescribeCluster lists, with its state by Kafka's names."""
     return [
         {
             "broker": each.broker_id,
+            "state": FENCED if getattr(each, "is_fenced", False) else "unfenced",
             "host": each.host,
             "port": each.port,
+            "rack": each.rack,
             "controller": each.broker_id == about.controller_id,
             "leads": sum(partition.leader == each.broker_id for partition in partitions),
             "replicas": sum(each.broker_id in partition.replicas for partition in partitions),
@@ -232,6 +275,7 @@ def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
             "bytes": sum(part.partition_size for topic in folder.topics for part in topic.partitions),
             "free": getattr(folder, "usable_bytes", None),
             "total": getattr(folder, "total_bytes", None),
+            "cordoned": getattr(folder, "is_cordoned", False),
             "error": "offline" if folder.error_code else None,
         }
         for broker in brokers

@@ -10,6 +10,7 @@ from typing import Annotated, Final, NamedTuple
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.broker import FENCED, broker_rows
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.feature_levels import MetadataLevels, metadata_levels, upgrade_metadata
@@ -40,36 +41,27 @@ class Verdict(NamedTuple):
 @verb(cluster, "describe", prints_rows=True)
 def describe(target: Target, *, form: Form) -> None:
     """Show the cluster's id, its controller, its brokers, and how much it holds."""
-    about = target.describe_cluster()
+    about = target.describe_cluster(with_fenced=True)
     metadata = target.metadata()
     partitions = partitions_in(metadata)
+    nodes = broker_rows(about, partitions)
     found = {
         "cluster": about.cluster_id,
         "controller": about.controller_id if about.controller_id >= 0 else None,
-        "brokers": len(about.brokers),
+        "brokers": len(nodes),
+        "fenced_brokers": sum(each["state"] == FENCED for each in nodes),
         "topics": len(metadata.topics),
         "partitions": len(partitions),
         "without_a_leader": sum(each.leader < 0 for each in partitions),
         "metadata_version": _finalized(target),
         "under_replicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
     }
-    nodes = [
-        {
-            "broker": node.broker_id,
-            "host": node.host,
-            "port": node.port,
-            "rack": node.rack,
-            "leads": sum(each.leader == node.broker_id for each in partitions),
-            "replicas": sum(node.broker_id in each.replicas for each in partitions),
-        }
-        for node in sorted(about.brokers, key=lambda node: int(node.broker_id))
-    ]
     if form is not Form.TABLE:
         print_object({**found, "nodes": nodes}, form)
         return
     print_object(found, form)
     print()
-    print_table(nodes, ("broker", "host", "port", "rack", "leads", "replicas"))
+    print_table(nodes, ("broker", "state", "host", "port", "rack", "leads", "replicas"))
 
 
 def _finalized(target: Target) -> int | None:
@@ -109,7 +101,7 @@ def rebalance(
     target: Target,
     *,
     execute: Annotated[
-        bool, typer.Option("--execute", help="move the partitions; without it, only show the moves")
+        bool, typer.Option("--execute", help="carry it out; without it, only show what would be done")
     ] = False,
     at_once: Annotated[
         int, typer.Option("--at-once", metavar="N", min=1, max=1000, help="partitions that move at a time")
@@ -119,29 +111,24 @@ def rebalance(
     ] = "",
     form: Form,
 ) -> int:
-    """Show few moves that balance the cluster, or carry them out: racks, full disks, replicas, leaders.
+    """Show what balances the cluster, or carry it out: racks, full disks, replicas, leaders.
 
-    So a new broker gets its share. After Ctrl-C, moves that have begun go on.
+    Actions: move replicas, reorder them, elect the first one. So a new broker gets its share. After Ctrl-C, moves
+    that have begun go on. Exit code 7 when a broker that is down keeps partitions from moving.
     """
     from raftlog.cli.move_throttle import read_rate
-    from raftlog.cli.rebalance import Rebalance, plan_of
+    from raftlog.cli.rebalance import Rebalance, plan_of, print_verdict
 
     run = Rebalance(target, at_once, read_rate(rate) if rate else 0)
-    steps = plan_of(target)
+    balance = plan_of(target)
     if execute:
-        return run.run(steps)
-    rows = [
-        {
-            "topic": step.key[0],
-            "partition": step.key[1],
-            "replicas": list(step.before),
-            "to": list(step.after),
-            "bytes": in_bytes(step.added_bytes) if form is Form.TABLE else step.added_bytes,
-        }
-        for step in steps
-    ]
-    print_rows(rows, form, ("topic", "partition", "replicas", "to", "bytes"))
-    return exits.OK
+        return run.run(balance)
+    rows = balance.rows()
+    if form is Form.TABLE:
+        rows = [{**row, "bytes": in_bytes(row["bytes"])} for row in rows]
+    if rows or form is not Form.TABLE:
+        print_rows(rows, form, ("topic", "partition", "action", "leader", "replicas", "to", "bytes"))
+    return print_verdict(balance)
 
 
 @http_verb(cluster, "restart", prints_rows=True)

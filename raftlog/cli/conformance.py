@@ -169,7 +169,7 @@ class Screen:
         self._done: dict[str, list[Result]] = {}
 
     def __call__(self, result: Result) -> None:
-        from raftlog_chaos.conformance.card.result import said
+        from raftlog_chaos.conformance.card.result import count_text
 
         done = self._done.setdefault(result.subject, [])
         done.append(result)
@@ -179,7 +179,7 @@ class Screen:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
         if is_last:
             start = "\r\033[K" if sys.stderr.isatty() else ""
-            print(f"{start}{result.subject}: {said(done)}", file=sys.stderr, flush=True)
+            print(f"{start}{result.subject}: {count_text(done)}", file=sys.stderr, flush=True)
 
 
 # --- at the end

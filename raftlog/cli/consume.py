@@ -117,7 +117,7 @@ def read(
 def _run(target: Target, source: Source, wanted: Wanted) -> int:
     """Read and print until the end; return the exit code."""
     fetcher = Fetcher(target.cluster, _options(target, source, wanted))
-    offsets = _offsets(target, source, fetcher)
+    offsets = _offsets(target, source, fetcher, quiet=wanted.quiet)
     reader = Reader(target, fetcher, offsets, wanted)
     try:
         with ended_by_signals(), target.failures(needs="READ"):
@@ -266,9 +266,10 @@ class Assigned:
 class Stored(Assigned):
     """Named partitions, from a group's committed offsets on, which are committed without a membership."""
 
-    def __init__(self, target: Target, source: Source, fetcher: Fetcher) -> None:
+    def __init__(self, target: Target, source: Source, fetcher: Fetcher, *, quiet: bool = False) -> None:
         super().__init__(target, source, fetcher)
         settings = target.settings
+        self._quiet, self._said = quiet, False
         self._group = source.group or settings.get("group.id", "")
         if not self._group:
             raise Failure("-o stored needs a group: add -X group.id=GROUP", exits.USAGE)
@@ -289,7 +290,21 @@ class Stored(Assigned):
         if missing and self._fetcher.options.reset is None:
             topic, partition = missing[0]
             raise Failure(f"{topic} {partition}: group {self._group} has committed no offset")
+        if missing and not found:
+            self._say_where_it_begins()
         return found | self._fetcher.offsets_at(missing, self._fetcher.options.reset or LATEST)
+
+    def _say_where_it_begins(self) -> None:
+        """Print once that a group without offsets begins at the end: the command would be silent and look stuck."""
+        is_chosen = "auto.offset.reset" in self._target.settings
+        if self._quiet or self._said or is_chosen or self._fetcher.options.reset != LATEST:
+            return
+        self._said = True
+        print(
+            f"group {self._group} has no committed offsets, so it begins at the end; to begin at the beginning: "
+            "-X auto.offset.reset=earliest",
+            file=sys.stderr,
+        )
 
     def printed(self, at: PartitionKey, next_offset: int) -> None:
         self._printed[at] = next_offset
@@ -312,8 +327,8 @@ class Stored(Assigned):
 class Shared(Stored):
     """The partitions that a group shares out to this command, which is a member."""
 
-    def __init__(self, target: Target, source: Source, fetcher: Fetcher) -> None:
-        super().__init__(target, source, fetcher)
+    def __init__(self, target: Target, source: Source, fetcher: Fetcher, *, quiet: bool = False) -> None:
+        super().__init__(target, source, fetcher, quiet=quiet)
         settings = target.settings
         session_ms = number(settings, "session.timeout.ms", 45_000)
         about = Membership(
@@ -355,10 +370,12 @@ class Shared(Stored):
                 pass  # the session ends by itself
 
 
-def _offsets(target: Target, source: Source, fetcher: Fetcher) -> Assigned:
+def _offsets(target: Target, source: Source, fetcher: Fetcher, *, quiet: bool) -> Assigned:
     if source.group:
-        return Shared(target, source, fetcher)
-    return (Stored if source.span.position == "stored" else Assigned)(target, source, fetcher)
+        return Shared(target, source, fetcher, quiet=quiet)
+    if source.span.position == "stored":
+        return Stored(target, source, fetcher, quiet=quiet)
+    return Assigned(target, source, fetcher)
 
 
 def first_offsets(fetcher: Fetcher, chosen: list[PartitionKey], span: Range) -> dict[PartitionKey, int]:
@@ -424,7 +441,7 @@ class Reader:
         return found
 
     def _at_its_end(self) -> bool:
-        """Whether every partition is read; a group may have none for this member, and give it some later."""
+        """Return whether every partition is read; a group may have none for this member, and give it some later."""
         return not self._going and (self.wanted.exit_at_end or self.wanted.stop_ms is not None)
 
     def _take(self, found: Fetched) -> int | None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-"""`timeout`, `kill` and supervisors send the first; the second means that the terminal is gone."""
+"""The commands timeout and kill, and supervisors, send the first; the second means that the terminal is gone."""
 
 
 @contextmanager

@@ -35,20 +35,21 @@ Topics = Annotated[
 
 @verb(group, "list", prints_rows=True)
 def list_groups(target: Target, *, form: Form) -> int:
-    """List groups with their state."""
-    rows, failures = [], []
-    for broker in target.brokers():
+    """List groups with their state. A broker that does not answer is named, and its groups are missing."""
+    rows: list[dict[str, str]] = []
+    failures: list[Failure] = []
+    brokers = target.brokers()
+    for broker in brokers:
         try:
             rows += _groups_of(target, int(broker.broker_id))
-        except Failure as missing:
-            failures.append(Failure(f"a part is missing: {missing}", missing.code))
-    rows.sort(key=lambda row: row["group"])
-    if failures and not rows:
+        except Failure as failure:
+            failures.append(failure)
+    if failures and len(failures) == len(brokers):
         raise failures[0]
-    print_rows(rows, form, ("group", "state", "type"))
-    for failure in failures:
-        print(f"raftlog: {failure}", file=sys.stderr)
-    return exits.FAILED if failures else 0
+    print_rows(sorted(rows, key=lambda row: row["group"]), form, ("group", "state", "type"))
+    for each in failures:
+        print(f"raftlog: some groups are missing: {each}", file=sys.stderr)
+    return failures[0].code if failures else exits.OK
 
 
 def _groups_of(target: Target, broker: int) -> list[dict[str, str]]:

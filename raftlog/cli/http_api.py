@@ -16,6 +16,8 @@ from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 
 LOCAL: Final = "http://localhost:9644"
+SEVERAL: Final = "if the cluster has other nodes, name several: -b HOST:PORT,HOST:PORT"
+"""For a command that knows a single node, which may hang or be down."""
 MOST_BYTES: Final = 16 << 20
 UNAUTHENTICATED: Final = 401
 _CODES: Final = {
@@ -92,6 +94,8 @@ class HttpApi:
                     exits.DENIED,
                 ) from None
             where = "set --http or RAFTLOG_HTTP to the address of the HTTP API"
+            if isinstance(error, TimeoutError):  # something listens there
+                where = f"the node hangs or is cut off; {SEVERAL}"
             if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
                 where = f"if it uses TLS, use --http https://{address.netloc}"
             raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None

@@ -173,7 +173,7 @@ def _http_api_of(target: Target) -> str:
 
 
 def _is_nearby(servers: str, host: str) -> bool:
-    """Whether a broker is on this machine: its host is, or that of the servers by which it was found."""
+    """Return whether a broker is on this machine: its host is, or that of the servers by which it was found."""
     own = [each.strip().rpartition(":")[0].strip("[]") for each in servers.split(",")]
     return any(is_loopback(each) or each == socket.gethostname() for each in [host, *own])
 

@@ -26,7 +26,7 @@ def why_closed(servers: str) -> str:
 
 
 def _speaks_tls(address: tuple[str, int]) -> bool:
-    """Whether a TLS handshake gets an answer in TLS. No data is sent on it, so no certificate is checked."""
+    """Return whether a TLS handshake gets an answer in TLS. No data is sent on it, so no certificate is checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(address, PROBE_S) as connected:
@@ -40,7 +40,7 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
 
 
 def _wants_login(address: tuple[str, int]) -> bool:
-    """Whether a broker returns its versions, and closes the connection at the next request."""
+    """Return whether a broker returns its versions, and closes the connection at the next request."""
     from raftlog.base.errors import KafkaError
     from raftlog.client.connection import Connection
     from raftlog.protocol.apis import ApiKey

@@ -104,11 +104,11 @@ class Reading:
         return found
 
     def _below(self, path: Path) -> Iterator[Path]:
-        for place, folders, names in os.walk(path, onerror=self.tell):
+        for place, folders, names in os.walk(path, onerror=self.report):
             folders.sort()
             for folder in (Path(place, each) for each in folders):
                 if folder.is_symlink():
-                    self.tell(
+                    self.report(
                         OSError(0, "a link, which is not followed: name the folder itself", str(folder))
                     )
             yield from filter(_is_segment, (Path(place, each) for each in sorted(names)))
@@ -119,11 +119,11 @@ class Reading:
             yield from segment.check()
         except OSError as error:
             error.filename = str(segment.path)
-            self.tell(error)
+            self.report(error)
             yield error
 
-    def tell(self, error: OSError) -> None:
-        """Say that something could not be read."""
+    def report(self, error: OSError) -> None:
+        """Print that something could not be read."""
         self.is_complete = False
         _complain(f"{error.filename}: {error.strerror}")
 

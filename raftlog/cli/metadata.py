@@ -56,7 +56,7 @@ class Moment:
         return cls(text, at_ms=read_moment("--as-of", text))
 
     def is_before(self, step: Step) -> bool:
-        """Whether a batch came later."""
+        """Return whether a batch came later."""
         if self.offset is not None:
             return step.image.offset > self.offset
         return self.at_ms is not None and step.batch.at_ms > self.at_ms

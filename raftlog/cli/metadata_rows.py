@@ -62,8 +62,8 @@ def sections_of(image: MetadataImage) -> Sections:
         "acls": [plain(each) for each in sorted(image.acls, key=str)],
         "tokens": [plain(each) for _, each in sorted(image.tokens.items())],
         "unregistered": [
-            {"broker": broker_id, "log_dirs": [encode_uuid(each) for each in directories]}
-            for broker_id, directories in sorted(image.unregistered_directories.items())
+            {"broker": broker_id, "log_dirs": [encode_uuid(each) for each in broker.directory_ids]}
+            for broker_id, broker in sorted(image.unregistered.items())
         ],
     }
 

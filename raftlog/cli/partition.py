@@ -221,9 +221,27 @@ def elect(
     if unclean and not chosen:
         raise Failure("--unclean loses records: name the partitions", exits.USAGE)
 
+    code = 0
+    for (topic, number), error in elect_leaders(target, chosen, unclean=unclean):
+        if isinstance(error, ElectionNotNeeded):
+            print(f"{topic} {number} is led as it should be")
+        elif error is None:
+            print(f"{topic} {number} elected")
+        else:
+            print(f"raftlog: {topic} {number}: {words_of(error, 'ALTER')}", file=sys.stderr)
+            code = code_of(error)
+    return code
+
+
+def elect_leaders(
+    target: Target, chosen: Mapping[str, Sequence[int]] | None = None, *, unclean: bool = False
+) -> list[tuple[PartitionKey, KafkaError | None]]:
+    """Have leaders elected, by default of all partitions; return the error of each partition."""
+
     def build(make: Any) -> Any:
         wanted = tuple(
-            make.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in chosen.items()
+            make.TopicPartitions(topic=topic, partitions=tuple(numbers))
+            for topic, numbers in (chosen or {}).items()
         )
         return make.ElectLeadersRequest(
             election_type=int(unclean),
@@ -231,22 +249,15 @@ def elect(
             timeout=int(target.timeout_s * 1000),
         )
 
-    results = sorted(
-        (topic.topic, part.partition_id, part.error_code, part.error_message)
-        for topic in target.ask(ApiKey.ELECT_LEADERS, build, needs="ALTER").replica_election_results
-        for part in topic.partition_result
-    )
-    code = 0
-    for topic, number, error_code, message in results:
-        error = from_code(error_code, message)
-        if isinstance(error, ElectionNotNeeded):
-            print(f"{topic} {number} is led as it should be")
-        elif not error_code:
-            print(f"{topic} {number} elected")
-        else:
-            print(f"raftlog: {topic} {number}: {words_of(error, 'ALTER')}", file=sys.stderr)
-            code = code_of(error)
-    return code
+    answer = target.ask(ApiKey.ELECT_LEADERS, build, needs="ALTER")
+    return [
+        (
+            (topic.topic, each.partition_id),
+            from_code(each.error_code, each.error_message) if each.error_code else None,
+        )
+        for topic in sorted(answer.replica_election_results, key=lambda topic: str(topic.topic))
+        for each in sorted(topic.partition_result, key=lambda each: int(each.partition_id))
+    ]
 
 
 def read_topic_partition(target: Target, text: str) -> list[tuple[str, int]]:
@@ -285,7 +296,7 @@ def move(
         str,
         typer.Option("--throttle", metavar="RATE", help="bytes a second and broker, such as 10MB"),
     ] = "",
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="until they are there")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="until they are there")] = False,
 ) -> int:
     """Move partitions to other brokers, or cancel their moves. See partition reassignments for those under way.
 

@@ -7,7 +7,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -33,6 +33,8 @@ from raftlog.records.compression import CODEC_NAMES
 LINGER_MS: Final = 5
 """How long standard input may be silent before what was read is sent."""
 ACKS: Final = {"0": 0, "1": 1, "-1": ALL, "all": ALL}
+SHOWN: Final = 8
+"""Partitions that the line about sent records names."""
 NEEDS_KEYS: Final = (
     "a compacted topic accepts only records with a key: set one with -k, or split lines with -K"
 )
@@ -78,9 +80,8 @@ def send(
     if not shape.delimiter:
         raise Failure("-D must not be empty", exits.USAGE)
     limit = number(target.settings, "message.max.bytes", MAX_MESSAGE_BYTES)
-    sender = Sender(
-        target, topic, partition, [read_header(each) for each in header or []], acks=acks, codec=codec
-    )
+    headers = [read_header(each) for each in header or []]
+    sender = Sender(target, topic, partition, headers, acks=acks, codec=codec, quiet=quiet)
     whole = [] if lines else files or []
     try:
         if whole:
@@ -162,8 +163,10 @@ class Sender:
         *,
         acks: str,
         codec: str,
+        quiet: bool = False,
     ) -> None:
         settings = target.settings
+        self._is_quiet = quiet or not sys.stderr.isatty()
         acks = choice(settings, "acks", ACKS, acks)
         codec = codec or choice(settings, "compression.type", CODEC_NAMES, "none")
         is_idempotent = is_on(settings, "enable.idempotence") and ACKS[acks] == ALL
@@ -244,6 +247,8 @@ class Sender:
         self._producer.close()
         failures = self._producer.failures
         lost = sum(len(each.records) for each in failures) + self._producer.unsent
+        if not self._is_quiet:
+            print(sent_line(self._topic, self._producer.acknowledged), file=sys.stderr)
         if not lost:
             return 0
         about = f"{lost} {'record' if lost == 1 else 'records'} not acknowledged: "
@@ -263,3 +268,11 @@ class Sender:
         lacks_right = not_authorized(type(error).__name__) is not None
         words = not_authorized("TopicAuthorizationFailed", "WRITE") if lacks_right else words_of(error)
         return Failure(f"topic {self._topic}: {about}{words}", code_of(error))
+
+
+def sent_line(topic: str, counts: Mapping[int, int]) -> str:
+    """Return how many records were sent, and to which partitions, for the terminal."""
+    total = sum(counts.values())
+    parts = ", ".join(f"{count} to partition {number}" for number, count in sorted(counts.items())[:SHOWN])
+    more = f", and to {len(counts) - SHOWN} more partitions" if len(counts) > SHOWN else ""
+    return f"topic {topic}: {total} {'record' if total == 1 else 'records'} sent{parts and ': '}{parts}{more}"

@@ -28,6 +28,7 @@ from raftlog.base.errors import (
 from raftlog.cli import exits
 from raftlog.cli.client_settings import addresses_of, checked_options, dialer_of, read_file
 from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import SEVERAL
 from raftlog.cli.listener_probe import why_closed
 from raftlog.cli.refusals import not_authorized
 from raftlog.client.errors import Refused, Unreachable
@@ -126,13 +127,18 @@ class Target:
         except (KafkaError, Refused, Unreachable) as error:
             raise self.failure(error, about, needs=needs) from None
 
-    def failure(self, error: Exception, about: str = "", *, needs: str = "") -> Failure:
-        """Return the end of a command over an error of the client."""
+    def failure(
+        self, error: Exception, about: str = "", *, needs: str = "", broker: int | None = None
+    ) -> Failure:
+        """Return the end of a command over an error of the client; `broker`: the broker that it asked, if not any."""
         if isinstance(error, KafkaError):
             return refusal(error, about, needs=needs)
         if isinstance(error, Refused):
             return Failure(str(error), exits.DENIED)
-        return Failure(f"{about}no broker answers at {self.servers} ({error})", exits.UNREACHABLE)
+        if broker is not None:
+            return Failure(f"{about}broker {broker} does not answer ({error})", exits.UNREACHABLE)
+        several = "" if "," in self.servers else f"; {SEVERAL}"
+        return Failure(f"{about}no broker answers at {self.servers} ({error}){several}", exits.UNREACHABLE)
 
     def ask(
         self,
@@ -144,8 +150,10 @@ class Target:
         needs: str = "",
     ) -> Any:
         """Return a broker's response, by default any broker's. Raise Failure; see `failures`."""
-        with self.failures(about, needs=needs):
+        try:
             return self.cluster.ask(api_key, build, broker=broker)
+        except (KafkaError, Refused, Unreachable) as error:
+            raise self.failure(error, about, needs=needs, broker=broker) from None
 
     def metadata(self) -> Metadata:
         """Return the metadata of all topics. Raise Failure."""
@@ -163,11 +171,16 @@ class Target:
             raise Failure(f"there is no topic {name}", exits.NOT_FOUND)
         return found
 
-    def describe_cluster(self, *, with_operations: bool = False) -> Any:
-        """Return the response to DescribeCluster, which lists live brokers only. Raise Failure."""
+    def describe_cluster(self, *, with_operations: bool = False, with_fenced: bool = False) -> Any:
+        """Return the response to DescribeCluster. Raise Failure.
+
+        It lists live brokers, and `with_fenced` all registered brokers, if the cluster knows KIP-1073.
+        """
         return self.ask(
             ApiKey.DESCRIBE_CLUSTER,
-            lambda make: make.DescribeClusterRequest(include_cluster_authorized_operations=with_operations),
+            lambda make: make.DescribeClusterRequest(
+                include_cluster_authorized_operations=with_operations, include_fenced_brokers=with_fenced
+            ),
         )
 
     def brokers(self) -> list[Any]:
@@ -183,7 +196,7 @@ class Target:
             raise Failure(f"not authorized: this needs {operation} of the cluster", exits.DENIED)
 
     def may(self, operation: str) -> bool:
-        """Whether the user of this client has a right to the cluster as a whole. Raise Failure."""
+        """Return whether the user of this client has a right to the cluster as a whole. Raise Failure."""
         from raftlog.security.acls import Operation
 
         allowed = self.describe_cluster(with_operations=True).cluster_authorized_operations

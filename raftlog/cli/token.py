@@ -182,7 +182,7 @@ _REFUSALS: Final[dict[type[KafkaError], tuple[str, int]]] = {
 
 
 def _name(user: str) -> str:
-    """Take `User:alice` for `alice`, as Kafka's tool writes principals."""
+    """Return the name in a principal: "User:alice" is alice. Kafka's tool writes principals so."""
     return user.removeprefix("User:")
 
 

@@ -312,8 +312,8 @@ class Cluster:
             time.sleep(RETRY_S)
 
     def _ask_why_closed(self, error: OSError) -> None:
-        if self._diagnose is None or isinstance(error, ConnectionRefusedError):
-            return
+        if self._diagnose is None or isinstance(error, ConnectionRefusedError | TimeoutError):
+            return  # nothing listens, or the node hangs: no listener that requires something is silent
         diagnose, self._diagnose = self._diagnose, None
         if reason := diagnose():
             raise Refused(",".join(f"{host}:{port}" for host, port in self._servers), reason)
@@ -360,7 +360,7 @@ def _build_group(build: Callable[[Any, Group], Any], group: Group, make: Any) ->
 
 
 def is_retriable(code: int) -> bool:
-    """Whether a request with this error code may succeed if it is sent again."""
+    """Return whether a request with this error code may succeed if it is sent again."""
     return from_code(code).retriable
 
 

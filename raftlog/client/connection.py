@@ -55,7 +55,7 @@ class Connection:
         return self._socket.fileno()
 
     def has_response(self) -> bool:
-        """Whether bytes of a response were received that the descriptor does not show."""
+        """Return whether bytes of a response were received that the descriptor does not show."""
         return bool(self._responses) or (
             isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
         )

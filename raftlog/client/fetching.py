@@ -241,7 +241,7 @@ class Fetcher:
         return Fetched(key, leader, iter(()), offset, error=error)
 
     def _is_gone(self, key: PartitionKey) -> bool:
-        """Whether the partition was deleted."""
+        """Return whether the partition was deleted."""
         return key[1] not in self._cluster.metadata([key[0]]).topics[key[0]].partitions
 
 

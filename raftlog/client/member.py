@@ -120,7 +120,7 @@ class Member:
 
     @staticmethod
     def is_lost(error: KafkaError) -> bool:
-        """Whether an error means that the partitions may be another member's by now."""
+        """Return whether an error means that the partitions may be another member's by now."""
         return isinstance(error, _LOST)
 
     def leave(self) -> None:

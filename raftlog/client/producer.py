@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,6 +37,8 @@ from raftlog.records.partitioner import partition_of_key
 ALL: Final = -1
 BATCH_BYTES: Final = 1_000_000
 """The plain bytes of a batch, below the default of max.message.bytes."""
+STICKY_BYTES: Final = 16_384
+"""After so many plain bytes, records without a key go to the next partition: Kafka's batch.size (KIP-794)."""
 BUFFER_BYTES: Final = 8_000_000
 """The plain bytes that wait for `flush`, over all partitions."""
 RECORD_OVERHEAD: Final = 24
@@ -82,7 +84,10 @@ class Producer:
         self._connections: dict[int, Connection] = {}
         self.partitions = self._open_topic().partitions
         self._first = self._init_producer_id() if idempotent else NO_PRODUCER
+        self.acknowledged: Counter[int] = Counter()
+        """How many records were acknowledged, or sent with acks=0, by partition."""
         self._keyless = self._any_partition()
+        self._keyless_bytes = 0
 
     @property
     def unsent(self) -> int:
@@ -95,11 +100,11 @@ class Producer:
 
     def send(self, record: Record, partition: int = -1) -> None:
         """Buffer a record, by default in the partition that its key means. Full buffers are flushed."""
-        if partition < 0:
-            partition = (
-                self._keyless if record.key is None else partition_of_key(record.key, len(self.partitions))
-            )
         size = size_of(record)
+        if partition < 0 and record.key is not None:
+            partition = partition_of_key(record.key, len(self.partitions))
+        elif partition < 0:
+            partition = self._keyless_partition(size)
         queue = self._queues[partition]
         if not queue or queue[-1].sealed or queue[-1].size + size > BATCH_BYTES:
             queue.append(Batch())
@@ -127,7 +132,7 @@ class Producer:
                 time.sleep(RETRY_S)
                 self.partitions = self._open_topic().partitions or self.partitions
         self._bytes = 0
-        self._keyless = self._any_partition()
+        self._keyless_bytes = STICKY_BYTES  # the next record without a key goes to the next partition
 
     def _settle(self, number: int, code: int, message: str | None) -> str:
         """Account for the result of a partition's first batch; return why it has to be sent again, or ""."""
@@ -138,6 +143,7 @@ class Producer:
         if not code or isinstance(error, DuplicateSequenceNumber):
             following = (batch.producer.base_sequence + len(batch.records)) & MAX_SEQUENCE
             self._next[number] = batch.producer._replace(base_sequence=following)
+            self.acknowledged[number] += len(batch.records)
         else:
             if batch.attempts > 1 and self._first is not NO_PRODUCER:
                 self._next[number] = self._init_producer_id()
@@ -172,10 +178,22 @@ class Producer:
         )
         return ProducerIdAndSequence(made.producer_id, made.producer_epoch, 0)
 
+    def _keyless_partition(self, size: int) -> int:
+        """Return the partition for a record without a key: the same for STICKY_BYTES, then the next with a leader."""
+        if self._keyless_bytes >= STICKY_BYTES:
+            led = self._led_partitions()
+            self._keyless = next((each for each in led if each > self._keyless), led[0])
+            self._keyless_bytes = 0
+        self._keyless_bytes += size
+        return self._keyless
+
     def _any_partition(self) -> int:
-        """Return a partition for records without a key until the next flush, preferably a partition with a leader."""
+        return random.choice(self._led_partitions())
+
+    def _led_partitions(self) -> list[int]:
+        """Return the partitions with a leader, or all if none has one."""
         led = [each.id for each in self.partitions.values() if each.leader >= 0]
-        return random.choice(led or sorted(self.partitions))
+        return sorted(led or self.partitions)
 
     def _send_round(self, waiting: dict[int, Batch]) -> tuple[dict[int, tuple[int, str | None]], str]:
         """Send one batch of each partition. Return (code, message) by partition, and a reason if some got none."""

@@ -151,7 +151,7 @@ ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     ),
     AlterReassignments: ControllerRequest(
         lambda image, request, given: reassignment.decide_alter_reassignments(
-            image, request, given.availability, given.config
+            image, request, availability=given.availability, config=given.config, cordoned=given.cordoned
         ),
         "reassigned",
         after_retry=_reassignments_cancelled,

@@ -18,12 +18,7 @@ from raftlog.controller.brokers import check_broker_epoch
 from raftlog.controller.decisions import MAX_NAMED, UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.eligible_leaders import MinInsync, with_eligible_leaders
 from raftlog.controller.reassignment_completion import complete_reassignment
-from raftlog.metadata.controller_api import (
-    AlterPartition,
-    AlterPartitionReply,
-    IsrChange,
-    IsrChangeResult,
-)
+from raftlog.metadata.broker_requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChangeResult
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog.metadata.record_replay import changed
@@ -54,8 +49,9 @@ def decide_alter_partition(
         except KafkaError as error:
             results.append(IsrChangeResult(change.topic_id, change.partition, error.code))
             continue
-        isr = _in_order(state, change)
-        if isr != state.isr:
+        members = {member.broker_id for member in change.isr}
+        if members != set(state.isr):
+            isr = state.in_replica_order(members)
             record = PartitionChanged(change.topic_id, change.partition, isr=isr)
             record = with_eligible_leaders(state, record, image.topic_names[change.topic_id], min_insync)
             records.append(record)
@@ -115,11 +111,6 @@ def _check_isr(image: MetadataImage, state: PartitionState, change: IsrChange) -
         # A member of the ISR may stay: only joining requires a broker in service (KIP-841).
         if member.broker_id not in state.isr and (broker.fenced or broker.in_controlled_shutdown):
             raise IneligibleReplica()
-
-
-def _in_order(state: PartitionState, change: IsrChange) -> tuple[int, ...]:
-    wanted = {member.broker_id for member in change.isr}
-    return state.isr if wanted == set(state.isr) else tuple(r for r in state.replicas if r in wanted)
 
 
 def _accepted_result(change: IsrChange, state: PartitionState) -> IsrChangeResult:

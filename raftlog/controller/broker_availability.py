@@ -10,7 +10,7 @@ from raftlog.metadata.image import MetadataImage
 
 
 class BrokerAvailability(NamedTuple):
-    """Brokers by availability; a broker in no set is fenced or unknown.
+    """Brokers by availability. A broker in none of the first three sets is fenced or unknown.
 
     `alive`: unfenced, with a heartbeat. `suspected`: unfenced, but its connection is lost or it has not come to a new
     controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: being drained of its leaderships, in

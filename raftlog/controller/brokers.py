@@ -30,17 +30,16 @@ from raftlog.controller.leader_and_isr import (
 )
 from raftlog.controller.metadata_limits import check_registration_size
 from raftlog.controller.partition_index import PartitionIndex
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     AllocateProducerIds,
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
-    Done,
     PreviousOpening,
     ProducerIdBlock,
     RegisterBroker,
-    UnregisterBroker,
 )
+from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.metadata.features import unsupported_reason
 from raftlog.metadata.image import BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (
@@ -76,13 +75,10 @@ def decide_register(
         return Decision(reply=BrokerRegistration(existing.broker_epoch))
     if existing is not None and existing.incarnation_id != request.incarnation_id and in_session:
         raise DuplicateBrokerRegistration(f"broker {request.broker_id} is already running as another process")
-    known = (
-        image.unregistered_directories.get(request.broker_id, ())
-        if existing is None
-        else existing.directory_ids
-    )
-    went_back = () if existing is None else _older_directories(existing, request)
-    disk_lost = not set(known) <= set(request.directory_ids) or bool(went_back)
+    last = existing or image.unregistered.get(request.broker_id)
+    went_back = () if last is None else _older_directories(last, request)
+    disk_lost = last is not None and not set(last.directory_ids) <= set(request.directory_ids)
+    disk_lost = disk_lost or bool(went_back)
     updates = update_all_partitions(
         image,
         availability.with_fenced({request.broker_id}),
@@ -109,12 +105,12 @@ def decide_register(
     )
 
 
-def _older_directories(existing: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
+def _older_directories(last: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
     """Return the log directories that, by their own files, are older than the last registration."""
     return tuple(
         directory_id
         for directory_id, opening in zip(request.directory_ids, request.previous, strict=False)
-        if directory_id in existing.directory_ids and _went_back(existing, opening)
+        if directory_id in last.directory_ids and _went_back(last, opening)
     )
 
 
@@ -178,12 +174,15 @@ def decide_heartbeat(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
+    reads_on: bool = False,
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
     A broker with a failed log directory is fenced, since only the broker knows which partitions lay there. A broker
-    that reports its log as damaged leaves the ISR, before it is unfenced.
+    that reports its log as damaged leaves the ISR, before it is unfenced. `reads_on`: metadata may name eligible
+    leaders, so a damaged replica may lead for reading until another comes back.
     """
+    lost_replicas = LostReplicas(request.broker_id, frozenset(request.damaged), reads_on)
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
     want_fence = request.want_fence or bool(request.failed_directory_ids)
@@ -192,9 +191,13 @@ def decide_heartbeat(
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, True))
         if want_fence or not caught_up:
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, False))
-        damaged = frozenset(request.damaged)
         return _unfence(
-            image, broker, availability=availability, unclean=unclean, index=index, damaged=damaged
+            image,
+            broker,
+            availability=availability,
+            unclean=unclean,
+            index=index,
+            lost_replicas=lost_replicas,
         )
     if want_fence:
         decision = decide_fence_brokers(
@@ -210,7 +213,6 @@ def decide_heartbeat(
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
-    lost_replicas = LostReplicas(broker.broker_id, frozenset(request.damaged))
     updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
     return Decision(updates.records, reply, updates.events)  # the next heartbeat reports the rest
 
@@ -222,7 +224,7 @@ def _unfence(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
-    damaged: frozenset[tuple[UUID, int]],
+    lost_replicas: LostReplicas,
 ) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
@@ -231,7 +233,7 @@ def _unfence(
         availability.with_alive(broker_id),
         unclean,
         index=index,
-        lost_replicas=LostReplicas(broker_id, damaged),
+        lost_replicas=lost_replicas,
     )
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
@@ -294,24 +296,29 @@ def _shut_down(
         )
         fields = {"broker_id": broker.broker_id, "partitions_moved": len(updates.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
-    may_stop = updates.complete and not _waits_for_doubtful(image, broker.broker_id, availability, index)
+    may_stop = updates.complete and not _waits_for_another(image, broker.broker_id, availability, index)
     return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
 
 
-def _waits_for_doubtful(
+def _waits_for_another(
     image: MetadataImage, broker_id: int, availability: BrokerAvailability, index: PartitionIndex
 ) -> bool:
-    """Return whether the broker leads a partition that a suspected broker could lead after a heartbeat."""
+    """Return whether the broker leads a partition that another broker may lead soon.
+
+    A suspected member may after a heartbeat, and an eligible leader in service once it is in sync. Kafka elects an
+    eligible leader at once, which loses the records of acks=1 that it has not fetched. A broker does not wait for ever:
+    when it stops, the eligible leader takes over all the same.
+    """
+    here = index.at(image)
     doubtful = availability.suspected - {broker_id}
-    if not doubtful:
-        return False
-    return any(
-        state.leader == broker_id
-        and not doubtful.isdisjoint(state.isr)
-        and availability.alive.isdisjoint(set(state.isr) - {broker_id})
-        for name, number in index.at(image).in_sync_on(broker_id)
-        for state in (image.topics[name].partitions[number],)
-    )
+    led = here.in_sync_on(broker_id)
+    for name, number in led if doubtful else led & here.with_eligible:
+        state = image.topics[name].partitions[number]
+        others = set(state.isr) - {broker_id}
+        may_come = not (doubtful.isdisjoint(others) and availability.alive.isdisjoint(state.eligible))
+        if may_come and state.leader == broker_id and availability.alive.isdisjoint(others):
+            return True
+    return False
 
 
 def decide_unregister(
@@ -324,9 +331,9 @@ def decide_unregister(
 ) -> Decision:
     """Unregister a broker, running or not: it loses all leaderships and leaves every ISR with a live member.
 
-    It is no eligible leader any more: the metadata forgets its incarnation, so an older copy of its disk may return. A
-    running broker does not take part until its process restarts, as in Apache Kafka. If a broker was the last in sync,
-    its log directories stay known. It may lead again if it returns with exactly these.
+    It is no eligible leader any more, and a running broker does not take part until its process restarts, as in Apache
+    Kafka. If a broker was the last in sync, its registration stays known. It may lead again if it returns with its log
+    directories, and with no older copy of them.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:

@@ -26,6 +26,7 @@ from raftlog.controller.decisions import MAX_NAMED, UPDATE_ALL_PARTITIONS, LogEv
 from raftlog.controller.leader_and_isr import UncleanRule, update_all_partitions
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment import FoundPartition, begin_reassignment
+from raftlog.controller.replica_placer import cordoned_brokers
 from raftlog.metadata.controller_api import DecommissionBroker, Done, UnregisterBroker
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import DecommissionChanged, PartitionChanged, Record
@@ -108,8 +109,12 @@ def decide_moves(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
+    cordoned: Set[int] = frozenset(),
 ) -> Decision:
-    """Begin the next moves off decommissioned brokers, or unregister one that is empty."""
+    """Begin the next moves off decommissioned brokers, or unregister one that is empty.
+
+    `cordoned`: the brokers that report so.
+    """
     for broker_id in sorted(image.decommissions):
         if not index.at(image).replicas[broker_id]:
             request = UnregisterBroker(broker_id)
@@ -118,7 +123,7 @@ def decide_moves(
             )
             event = LogEvent("info", "broker_decommissioned", {"broker_id": broker_id})
             return decision._replace(effects=(*decision.effects, event))
-    plan = MovePlan(image, availability, index)
+    plan = MovePlan(image, availability, index, cordoned)
     records: list[PartitionChanged] = []
     moved: list[str] = []
     for name in chain(plan.lost_their_target(), plan.next_in_turn()):
@@ -135,9 +140,16 @@ def decide_moves(
 class MovePlan:
     """The moves off decommissioned brokers that may begin now."""
 
-    def __init__(self, image: MetadataImage, availability: BrokerAvailability, index: PartitionIndex) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        availability: BrokerAvailability,
+        index: PartitionIndex,
+        cordoned: Set[int] = frozenset(),
+    ) -> None:
         self._image = image
         self._availability = availability
+        self._may_hold_new = availability.alive - cordoned_brokers(image, cordoned)
         self._index = index.at(image)
         self._leaving: Mapping[int, int] = image.decommissions
         self._replicas = Counter(index.replicas)
@@ -221,10 +233,12 @@ class MovePlan:
         )
 
     def _may_receive(self, broker_id: int) -> bool:
-        return broker_id in self._availability.alive and self._receiving[broker_id] < MAX_MOVES_TO_BROKER
+        return broker_id in self._may_hold_new and self._receiving[broker_id] < MAX_MOVES_TO_BROKER
 
     def _is_gone(self, broker_id: int, state: PartitionState) -> bool:
-        """Whether a replica of a running move's target leaves too, or is to come to a broker that is not in service."""
+        """Return whether a replica of a running move's target leaves too, or is to come to a broker that is not in
+        service.
+        """
         if broker_id in state.isr or not state.is_reassigned:
             return False
         broker = self._image.brokers.get(broker_id)

@@ -143,7 +143,7 @@ def decide_rebalance(
     A broker gets leaderships back if it lacks more than `percentage` of its preferred leaderships.
     """
     records: list[PartitionChanged] = []
-    preferred = index.at(image).leaders
+    preferred = index.at(image).preferred_leaders
     imbalanced = tuple(_imbalanced(image, index))
     missing = Counter(state.replicas[0] for _, _, state in imbalanced)
     deprived = {each for each, count in missing.items() if 100 * count > percentage * preferred[each]}

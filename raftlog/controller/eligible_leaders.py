@@ -1,11 +1,11 @@
-"""Eligible leader replicas (KIP-966): what left an ISR that is below min.insync.replicas, and may lead all the same.
+"""Eligible leader replicas (KIP-966): replicas that left an ISR below min.insync.replicas, and may still lead.
 
 The high watermark does not rise while a partition has eligible leaders, whatever its leader's configuration says. So a
-replica that was in the ISR, or eligible, when the ISR shrank has all committed records. An offset counts once it is on
-the disk, so a crash does not end the eligibility, as it does in Kafka. A lost disk does.
+replica that was in the ISR, or eligible, when the ISR shrank has all committed records. In Kafka an unclean shutdown
+ends the eligibility. Here it does not, since an offset counts only once it is on the disk. A lost disk ends it.
 
 While no ISR member is in service, the eligible leaders are members too: the first to come back leads. Kafka's ISR is
-empty then.
+empty then. A last member with a damaged log stays alone in the lost ISR, and leads for reading only until then.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ MinInsync = Callable[[str, int], int]
 
 
 def min_insync_rule(image: MetadataImage, config: NodeConfig) -> MinInsync | None:
-    """Return the rule from topic configs over the leader's dynamic config over the cluster's over the node's own.
+    """Return the min.insync.replicas in force. Precedence: topic, the leader's dynamic config, the cluster's, this
+    controller's own config.
 
-    None where no replica may be eligible: the cluster's level does not allow it, or a power loss may take records that
-    count (log.flush.policy=os).
+    Return None if no replica may be eligible: the cluster's level does not allow it, or a power loss may take records
+    that count (log.flush.policy=os).
     """
     if finalized_level(image, RAFTLOG_METADATA_VERSION) < ELIGIBLE_SINCE or config.log_flush_policy == "os":
         return None
     known: dict[tuple[str, int], int] = {}
-    with_own: dict[int, int] = {}
-    """Each leader that has a dynamic config of its own by itself, others as NO_BROKER: few have one."""
+    configured: dict[int, int] = {}
+    """The broker whose dynamic config applies to each leader: itself, or NO_BROKER if it has none, as most have."""
 
     def min_insync(topic: str, leader: int) -> int:
-        if leader not in with_own:
-            with_own[leader] = leader if image.config("broker", str(leader)) else NO_BROKER
-        where = topic, with_own[leader]
+        if leader not in configured:
+            configured[leader] = leader if image.config("broker", str(leader)) else NO_BROKER
+        where = topic, configured[leader]
         if where not in known:
-            brokers = image.broker_configs(with_own[leader])
+            brokers = image.broker_configs(configured[leader])
             effective = topic_config(config, brokers, image.config("topic", topic))
             known[where] = effective.min_insync_replicas
         return known[where]
@@ -64,7 +65,7 @@ def add_eligible_leaders(
 ) -> tuple[Record, ...]:
     """Return the records with the eligible leaders of each partition that they change.
 
-    A record's own eligible leaders are the most that may stay: a replica with a lost disk is not among them.
+    If a record sets `eligible`, no other replica can be eligible. That leaves out a replica with a lost disk.
     """
     changes: dict[tuple[str, int], tuple[PartitionState, PartitionChanged]] = {}
     """The state of each partition before its last record, and that record; by name, since UUIDs are hashed slowly."""
@@ -87,28 +88,31 @@ def add_eligible_leaders(
 def with_eligible_leaders(
     before: PartitionState, record: PartitionChanged, topic: str, min_insync: MinInsync | None
 ) -> PartitionChanged:
-    """Return a record with the eligible leaders of its partition after it."""
+    """Return a record with the eligible leaders of its partition after it: none without a rule `min_insync`, but for
+    a lost ISR.
+    """
     eligible: tuple[int, ...] = ()
     isr = before.isr if record.isr is None else record.isr
     leader = before.leader if record.leader == UNCHANGED_LEADER else record.leader
-    if min_insync is not None and len(isr) < (needed := min_insync(topic, leader)):
+    lost = before.isr_lost if record.isr_lost is None else record.isr_lost
+    needed = 0 if min_insync is None else min_insync(topic, leader)
+    if lost or len(isr) < needed:
         after = changed(before, record)
-        most = before.trusted if record.eligible is None else record.eligible
-        is_anew = after.isr_lost or after.unclean_epoch > before.unclean_epoch
-        if not is_anew and len(isr) < after.effective_min_isr(needed):
-            eligible = in_order(after, set(most).difference(isr))
-    wanted = None if eligible == before.eligible else eligible
-    return record if wanted == record.eligible else msgspec.structs.replace(record, eligible=wanted)
-
-
-def in_order(state: PartitionState, members: Iterable[int]) -> tuple[int, ...]:
-    """Return those of a partition's replicas, in its order."""
-    wanted = frozenset(members)
-    return tuple(each for each in state.replicas if each in wanted)
+        candidates = before.trusted if record.eligible is None else record.eligible
+        is_small = len(isr) < after.effective_min_isr(needed)
+        # After an unclean election no replica is known to have its leader's log. A lost ISR's leader commits nothing.
+        is_unclean = after.unclean_epoch != before.unclean_epoch
+        if lost or (is_small and not is_unclean):
+            eligible = after.in_replica_order(set(candidates).difference(isr))
+    change = None if eligible == before.eligible else eligible
+    return record if change == record.eligible else msgspec.structs.replace(record, eligible=change)
 
 
 def decide_release(image: MetadataImage, config: NodeConfig, index: PartitionIndex) -> Decision:
-    """End the eligibility in partitions whose ISR is large enough by now, after a change of min.insync.replicas."""
+    """End the eligibility in partitions with an ISR that a change of min.insync.replicas made large enough.
+
+    All eligibility ends, but for lost ISRs, if there is no rule (see `min_insync_rule`).
+    """
     min_insync = min_insync_rule(image, config)
     found = tuple(islice(_released(image, min_insync, index), MAX_PARTITION_RECORDS))
     return Decision(found, DECIDE_AGAIN if len(found) == MAX_PARTITION_RECORDS else None)
@@ -120,6 +124,8 @@ def _released(
     for name in sorted(index.at(image).with_eligible):
         topic = image.topics[name.topic]
         state = topic.partitions[name.partition]
+        if state.isr_lost:
+            continue
         needed = 0 if min_insync is None else min_insync(name.topic, state.leader)
         if not len(state.isr) < state.effective_min_isr(needed):
             yield PartitionChanged(topic.topic_id, name.partition, eligible=())

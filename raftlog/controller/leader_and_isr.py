@@ -8,10 +8,13 @@ The rule while some ISR member is alive: fenced and leaving members drop out of 
 the first live ISR member in replica order. The rule while none is alive: the eligible leaders join the ISR, which does
 not change otherwise. All its members hold all committed records, so the first to come back may lead.
 
-A member that came back with an empty disk (`wiped`) leaves the ISR at once, and so does one that reports its log as
-damaged. If it was the last member, only an unclean election can follow; a damaged member leads until then, for reading
-only. A drained leader hands over to a live ISR member that is not drained. A reassignment completes here if it had to
-wait until a replica that stays was alive.
+A member that came back with an empty disk leaves the ISR at once, and so does one that reports its log as
+damaged. If it was the last member in service, the ISR is lost. A damaged member leads then, for reading only. The
+members out of service become eligible leaders, and the first to come back takes over. Without any, only an unclean
+election can follow.
+
+A drained leader hands over to a live ISR member that is not drained. A reassignment completes here if it had to wait
+until a replica that stays was alive.
 """
 
 from __future__ import annotations
@@ -28,7 +31,6 @@ from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.decisions import MAX_NAMED, MAX_PARTITION_RECORDS, Level, LogEvent
-from raftlog.controller.eligible_leaders import in_order
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, without
@@ -45,10 +47,14 @@ UncleanRule = Callable[[str], bool]
 
 
 class LostReplicas(NamedTuple):
-    """A broker with incomplete replicas: all (another disk), or only the `damaged` replicas that it reports."""
+    """A broker with incomplete replicas: all (another disk), or only the `damaged` replicas that it reports.
+
+    `reads_on`: while no other replica can lead, it leads for reading only, and they are eligible leaders.
+    """
 
     broker_id: int = NO_BROKER
     damaged: frozenset[tuple[UUID, int]] | None = None
+    reads_on: bool = False
 
     def affects(self, topic_id: UUID, index: int, members: tuple[int, ...]) -> bool:
         """Return whether this broker is among the members of a partition that it lacks records of."""
@@ -185,20 +191,22 @@ def update_leader_and_isr(
 
     If eligible leaders join the ISR, the record names all that may be eligible after it: no replica is both.
     """
-    isr, lost, eligible = state.isr, state.isr_lost, state.eligible
-    reader = state.leader
-    loses = lost_replicas is not NO_LOST_REPLICAS and lost_replicas.affects(topic_id, index, state.trusted)
+    isr, lost, joins = state.isr, state.isr_lost, False
+    reader, lossy = state.leader, lost_replicas.broker_id
+    sound, eligible = () if lost else isr, state.eligible
+    loses = lost_replicas is not NO_LOST_REPLICAS and lost_replicas.affects(
+        topic_id, index, (*isr, *eligible)
+    )
     if loses:
-        eligible = without(eligible, (lost_replicas.broker_id,))
-    if loses and lost_replicas.broker_id in isr:
-        rest = without(isr, (lost_replicas.broker_id,)) or eligible
-        isr, lost = rest or isr, lost or not rest
-        if lost_replicas.damaged is not None:
-            reader = lost_replicas.broker_id
-            unclean = unclean and state.isr_lost
-    joins = bool(eligible) and not (lost or any(map(availability.is_unfenced, isr)))
-    if joins:
-        isr = in_order(state, {*isr, *eligible})
+        sound, eligible = without(sound, (lossy,)), without(eligible, (lossy,))
+        if lossy in isr and lost_replicas.damaged is not None:
+            reader = lossy
+            unclean = unclean and lost
+    if loses or eligible:
+        reads_on = lost_replicas.reads_on if loses and lossy in isr else lost
+        members, joins = _in_sync(state, sound, eligible, reads_on=reads_on, availability=availability)
+        lost = not members
+        isr = members or ((lossy,) if loses and lossy in isr else isr)
     if any(member in availability.alive for member in isr) and not lost:
         isr = tuple(
             member for member in isr if member in availability.alive or member in availability.suspected
@@ -213,10 +221,32 @@ def update_leader_and_isr(
     change = _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
     if not (loses or joins):
         return change
-    most = without(state.trusted, (*isr, lost_replicas.broker_id))
+    candidates = state.in_replica_order({*sound, *eligible}.difference((*isr, lossy)))
     if change is None:
-        return PartitionChanged(topic_id, index, eligible=most) if most != state.eligible else None
-    return msgspec.structs.replace(change, eligible=most)
+        changes = candidates != state.eligible
+        return PartitionChanged(topic_id, index, eligible=candidates) if changes else None
+    return msgspec.structs.replace(change, eligible=candidates)
+
+
+def _in_sync(
+    state: PartitionState,
+    sound: tuple[int, ...],
+    eligible: tuple[int, ...],
+    *,
+    reads_on: bool,
+    availability: BrokerAvailability,
+) -> tuple[tuple[int, ...], bool]:
+    """Return the ISR, empty if it is lost, and whether eligible leaders join it.
+
+    `sound` are its members so far that have all committed records. `reads_on`: the ISR is lost while neither they nor
+    the eligible leaders may lead, so that a damaged member leads for reading.
+    """
+    if any(map(availability.is_unfenced, sound)):
+        return sound, False
+    may_lead = availability.alive | availability.suspected
+    if reads_on and may_lead.isdisjoint((*sound, *eligible)):
+        return (), False
+    return (state.in_replica_order({*sound, *eligible}), True) if eligible else (sound, False)
 
 
 def _leader(state: PartitionState, isr: tuple[int, ...], availability: BrokerAvailability) -> int:
@@ -268,8 +298,8 @@ class _Changes:
         elif change.leader == NO_BROKER:
             self._note("partition_went_offline", topic, change)
         elif change.leader >= 0 and (
-            change.isr_lost is False
-            or (change.leader not in state.isr and change.leader not in state.eligible)
+            change.leader not in state.eligible
+            and (change.isr_lost is False or change.leader not in state.isr)
         ):
             self._note("unclean_leader_elected", topic, change)
 

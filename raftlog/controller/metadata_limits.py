@@ -23,7 +23,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS
 from raftlog.controller.decisions import BatchLimit
-from raftlog.metadata.controller_api import RegisterBroker
+from raftlog.metadata.broker_requests import RegisterBroker
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.usage import (

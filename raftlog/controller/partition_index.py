@@ -31,8 +31,8 @@ class PartitionIndex:
         "_image",
         "_in_sync",
         "imbalanced",
-        "leaders",
         "leaving",
+        "preferred_leaders",
         "reassigned",
         "replicas",
         "with_eligible",
@@ -49,16 +49,16 @@ class PartitionIndex:
         self.leaving: dict[TopicPartition, None] = {}
         """Partitions with a replica on a decommissioned broker, in sync or not, in the order of their turns."""
         self.without_leader: set[TopicPartition] = set()
-        """No leader, or a leader for reading only."""
+        """Partitions with no leader, or with a leader for reading only."""
         self.with_eligible: set[TopicPartition] = set()
-        """Some replicas are eligible leaders, and the high watermark stands still."""
+        """Partitions with eligible leaders, so that the high watermark stands still."""
         self.reassigned: set[TopicPartition] = set()
         self.imbalanced: set[TopicPartition] = set()
-        """Led by another broker than the first replica."""
+        """Partitions that another broker leads than their first replica."""
         self.replicas: Counter[int] = Counter()
-        """Replicas by broker."""
-        self.leaders: Counter[int] = Counter()
-        """Partitions by the broker that is their first replica."""
+        """How many replicas each broker has."""
+        self.preferred_leaders: Counter[int] = Counter()
+        """How many partitions each broker is the first replica of."""
 
     def at(self, image: MetadataImage) -> PartitionIndex:
         """Return the index of `image`; O(difference to the last image)."""
@@ -111,7 +111,7 @@ class PartitionIndex:
     def _count(self, state: PartitionState | None, sign: int) -> None:
         if state is None:
             return
-        self.leaders[state.replicas[0]] += sign
+        self.preferred_leaders[state.replicas[0]] += sign
         for broker_id in state.replicas:
             self.replicas[broker_id] += sign
 

@@ -8,7 +8,7 @@ the first reassignment. `complete_reassignment` ends it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from typing import NamedTuple
 
 from raftlog.base.config import NodeConfig
@@ -21,11 +21,13 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
+from raftlog.base.types import NO_BROKER
 from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.decisions import MAX_NAMED, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
+from raftlog.controller.replica_placer import closed_brokers
 from raftlog.metadata.controller_api import (
     AlterReassignments,
     ListReassignments,
@@ -49,9 +51,15 @@ class FoundPartition(NamedTuple):
 
 
 def decide_alter_reassignments(
-    image: MetadataImage, request: AlterReassignments, availability: BrokerAvailability, config: NodeConfig
+    image: MetadataImage,
+    request: AlterReassignments,
+    *,
+    availability: BrokerAvailability,
+    config: NodeConfig,
+    cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Begin, replace or cancel reassignments; a change without new replicas completes in the same batch."""
+    closed = closed_brokers(image, cordoned)
     bounds = MetadataLimits(image, config)
     times = Counter((each.topic, each.partition) for each in request.reassignments)
     records: list[PartitionChanged] = []
@@ -64,7 +72,7 @@ def decide_alter_reassignments(
                 raise InvalidRequest("the partition is named more than once in this request")
             found = _find(image, *named)
             _check_replication_factor(found.state, request, wanted)
-            news = _asked_for(image, found, wanted.replicas, availability)
+            news = _asked_for(image, found, wanted.replicas, availability, closed)
             bounds.batch_limit.reserve(partitions=len(news))
             bounds.add_replicas(_replicas_added(found.state, news))
         except KafkaError as error:
@@ -119,11 +127,12 @@ def _asked_for(
     found: FoundPartition,
     target: tuple[int, ...] | None,
     availability: BrokerAvailability,
+    closed: Mapping[int, str],
 ) -> tuple[PartitionChanged, ...]:
     """Return the records of a requested reassignment, or of its cancellation."""
     if target is None:
         return (_cancelled(found, availability),)
-    _check_target(image, target, found.state.replicas)
+    _check_target(image, target, found.state.replicas, closed)
     return begin_reassignment(found, target, availability)
 
 
@@ -141,7 +150,9 @@ def begin_reassignment(
     return (change,) if end is None else (change, end)
 
 
-def _check_target(image: MetadataImage, target: tuple[int, ...], present: tuple[int, ...]) -> None:
+def _check_target(
+    image: MetadataImage, target: tuple[int, ...], present: tuple[int, ...], closed: Mapping[int, str]
+) -> None:
     if not target:
         raise InvalidReplicaAssignment("a partition needs at least one replica, but none is given")
     for broker_id, count in Counter(target).items():
@@ -153,10 +164,8 @@ def _check_target(image: MetadataImage, target: tuple[int, ...], present: tuple[
             raise InvalidReplicaAssignment(f"{list(target)} names broker {broker_id} more than once")
         if broker_id not in image.brokers:
             raise InvalidReplicaAssignment(f"no broker is registered with id {broker_id}")
-        if broker_id in image.decommissions and broker_id not in present:
-            raise InvalidReplicaAssignment(
-                f"broker {broker_id} is being decommissioned and gets no new replicas"
-            )
+        if broker_id in closed and broker_id not in present:
+            raise InvalidReplicaAssignment(f"{closed[broker_id]}, and gets no new replicas")
 
 
 def _begun(found: FoundPartition, target: tuple[int, ...]) -> PartitionChanged | None:
@@ -176,18 +185,24 @@ def _begun(found: FoundPartition, target: tuple[int, ...]) -> PartitionChanged |
 
 
 def _cancelled(found: FoundPartition, availability: BrokerAvailability) -> PartitionChanged:
-    """Return the record that removes the added replicas. Raise if no replica would be left in sync."""
+    """Return the record that removes the added replicas. Raise if no replica would be left with all records.
+
+    An original replica that is an eligible leader has them. Kafka refuses, or would elect one uncleanly.
+    """
     topic, index, state = found
     if not state.is_reassigned:
         raise NoReassignmentInProgress(f"{topic.name}-{index} is not being reassigned")
     isr = without(state.isr, state.adding_replicas)
-    if not isr:
-        raise InvalidReplicaAssignment(
-            f"none of the replicas {list(state.original_replicas)} is in sync: cancelling would lose records"
-        )
     leader = UNCHANGED_LEADER
     if state.leader in state.adding_replicas:
-        leader = elect_leader(state.original_replicas, isr, availability)
+        eligible = () if state.isr_lost else state.eligible
+        leader = elect_leader(state.original_replicas, isr or eligible, availability)
+        isr = isr or without((leader,), (NO_BROKER,))
+    if not isr:
+        raise InvalidReplicaAssignment(
+            f"none of the replicas {list(state.original_replicas)} is in sync, or an eligible leader in service: "
+            "cancelling would lose records"
+        )
     return PartitionChanged(
         topic.topic_id,
         index,

@@ -6,11 +6,38 @@ breaks ties, so that a broker that fails leaves its load to all others.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from random import Random
 
+from raftlog.base.config.cordon import ALL_DIRS
 from raftlog.base.errors import InvalidReplicationFactor
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
+
+
+def cordoned_brokers(image: MetadataImage, reported: Set[int]) -> frozenset[int]:
+    """Return the brokers of which all log directories are cordoned (KIP-1066).
+
+    A broker's dynamic config counts at once, also while it is away. Only the broker knows what its file says, so
+    without a dynamic config its last heartbeat counts: `reported`.
+    """
+    found = set()
+    for broker_id, broker in image.brokers.items():
+        text = image.config("broker", str(broker_id)).get("cordoned.log.dirs")
+        named = set() if text is None else {each.strip() for each in text.split(",") if each.strip()}
+        all_named = bool(named) and (ALL_DIRS in named or len(named) >= len(broker.directory_ids))
+        if all_named or (text is None and broker_id in reported):
+            found.add(broker_id)
+    return frozenset(found)
+
+
+def closed_brokers(image: MetadataImage, reported: Set[int]) -> dict[int, str]:
+    """Return the brokers that get no new replicas, each with a sentence that says why."""
+    cordoned = cordoned_brokers(image, reported)
+    return {
+        **{each: f"all log directories of broker {each} are cordoned" for each in sorted(cordoned)},
+        **{each: f"broker {each} is being decommissioned" for each in image.decommissions},
+    }
 
 
 class _Load:
@@ -38,16 +65,20 @@ class _Load:
 class ReplicaPlacer:
     """Places the partitions of one request; placed replicas count as load for the next."""
 
-    def __init__(self, image: MetadataImage, random: Random, index: PartitionIndex) -> None:
+    def __init__(
+        self, image: MetadataImage, random: Random, index: PartitionIndex, cordoned: Set[int] = frozenset()
+    ) -> None:
         self._random = random.random
+        self.closed = closed_brokers(image, cordoned)
+        """The brokers that get no new replicas, and why."""
         self._loads = {
             broker.broker_id: _Load(broker)
             for broker in image.brokers.values()
-            if broker.broker_id not in image.decommissions
+            if broker.broker_id not in self.closed
         }
         counts = index.at(image)
         for broker_id, load in self._loads.items():
-            load.replicas, load.leaders = counts.replicas[broker_id], counts.leaders[broker_id]
+            load.replicas, load.leaders = counts.replicas[broker_id], counts.preferred_leaders[broker_id]
 
     def _count(self, replicas: tuple[int, ...]) -> None:
         for broker_id in replicas:
@@ -69,8 +100,10 @@ class ReplicaPlacer:
         """
         loads = list(self._loads.values())
         if replication_factor > len(loads):
+            closed = f"; {', '.join(self.closed.values())}" if self.closed else ""
             raise InvalidReplicationFactor(
-                f"replication factor {replication_factor} is larger than the number of brokers, {len(loads)}"
+                f"replication factor {replication_factor} is larger than the number of brokers that get new replicas, "
+                f"{len(loads)}{closed}"
             )
         if all(load.fenced for load in loads):
             raise InvalidReplicationFactor("no broker is in service")

@@ -38,13 +38,15 @@ class PlacementRules(TypedDict):
     config: NodeConfig
     random: Random
     index: PartitionIndex
+    cordoned: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """The controller's state that decisions need. `wall_clock_ms` is its clock, for delegation tokens.
 
-    `has_valid_session(broker_id)`: whether the broker's last heartbeat is younger than its session timeout.
+    `has_valid_session(broker_id)`: whether the broker's last heartbeat is younger than its session timeout. `cordoned`:
+    the brokers that report that all their log directories are.
     """
 
     config: NodeConfig
@@ -57,6 +59,7 @@ class Circumstances:
     features: tuple[SupportedFeature, ...]
     levels_of_voters: Callable[[], VoterLevels]
     min_insync: MinInsync | None
+    cordoned: frozenset[int]
 
     @property
     def rules(self) -> UpdateRules:
@@ -64,7 +67,12 @@ class Circumstances:
 
     @property
     def placement(self) -> PlacementRules:
-        return {"config": self.config, "random": self.random, "index": self.index}
+        return {
+            "config": self.config,
+            "random": self.random,
+            "index": self.index,
+            "cordoned": self.cordoned,
+        }
 
 
 def unchanged(request: Request, new_id: NewId) -> Request:
@@ -82,7 +90,7 @@ class ControllerRequest:
     """One request to the controller.
 
     `decide`: from (image, request, circumstances). `cause`: of the batch, a key of CAUSE_SENTENCES or a function of the
-    request; None if the batch needs no cause. `about_another`: its `broker_id` is its subject; otherwise it is its
+    request; None if the batch needs no cause. `about_another`: its broker id is its subject; otherwise it is its
     sender, which the controller checks. `since`: the level of raftlog.metadata.version which it needs.
 
     A broker repeats a request after it lost a connection or a controller. The first attempt may have been carried out,

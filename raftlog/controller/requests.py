@@ -15,21 +15,22 @@ from raftlog.base.errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPa
 from raftlog.base.machine import Decision
 from raftlog.controller import alter_partition, brokers, configs, topics
 from raftlog.controller.request_row import Circumstances, ControllerRequest, NewId
+from raftlog.metadata.broker_requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeat,
+    RegisterBroker,
+)
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     AddVoter,
-    AllocateProducerIds,
     AlterConfigs,
-    AlterPartition,
-    BrokerHeartbeat,
     ByClient,
-    ChargeMutations,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     Done,
     ErrorReply,
-    RegisterBroker,
     RemoveVoter,
     Reply,
     Request,
@@ -38,9 +39,11 @@ from raftlog.metadata.controller_api import (
     TopicResults,
     UnregisterBroker,
     UpdateFeatures,
+    UpdateVoter,
 )
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
 from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.mutation_charges import ChargeMutations
 from raftlog.metadata.quorum_description import DescribeQuorum
 from raftlog.metadata.record_levels import check_feature_levels, check_level
 
@@ -118,7 +121,9 @@ def _topic(ref: TopicRef, image: MetadataImage) -> tuple[str, UUID] | None:
 REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     RegisterBroker: ControllerRequest(_decide_register, _of_broker("registered")),
     BrokerHeartbeat: ControllerRequest(
-        lambda image, request, given: brokers.decide_heartbeat(image, request, **given.rules),
+        lambda image, request, given: brokers.decide_heartbeat(
+            image, request, **given.rules, reads_on=given.min_insync is not None
+        ),
         _of_heartbeat,
     ),
     AlterPartition: ControllerRequest(
@@ -159,6 +164,7 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     DescribeQuorum: ControllerRequest(_not_decided, None),
     AddVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE, after_retry=_voter_changed),
     RemoveVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE, after_retry=_voter_changed),
+    UpdateVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE),
 }
 """The requests that any controller gets soon; `admin_requests` has the others."""
 

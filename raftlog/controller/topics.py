@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
@@ -67,9 +67,10 @@ def decide_create_topics(
     config: NodeConfig,
     random: Random,
     index: PartitionIndex,
+    cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Create topics; with `validate_only`, return what would happen. A repeated request gets the same answer."""
-    placement, bounds = ReplicaPlacer(image, random, index), MetadataLimits(image, config)
+    placement, bounds = ReplicaPlacer(image, random, index, cordoned), MetadataLimits(image, config)
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     events: list[LogEvent] = []
@@ -120,7 +121,7 @@ def _plan(
     configs = {key: value for key, value in topic.configs.items() if value is not None}
     validate_topic_configs(configs, topic=topic.name)
     if topic.assignments:
-        assignments = _manual(image, topic, bounds)
+        assignments = _manual(image, topic, placement, bounds)
     else:
         assignments = _automatic(topic, config, placement, bounds)
     bounds.add_topic(topic.name, assignments, configs)
@@ -172,18 +173,22 @@ def _automatic(
     return placement.place(partitions, factor)
 
 
-def _manual(image: MetadataImage, topic: NewTopic, bounds: MetadataLimits) -> list[tuple[int, ...]]:
+def _manual(
+    image: MetadataImage, topic: NewTopic, placement: ReplicaPlacer, bounds: MetadataLimits
+) -> list[tuple[int, ...]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise InvalidRequest("with replica assignments, num_partitions and replication_factor must be -1")
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise InvalidReplicaAssignment("partition indexes must be consecutive from 0")
     bounds.check_topic(0, len(topic.assignments))
     assignments = [topic.assignments[index] for index in range(len(topic.assignments))]
-    _check_assignments(image, assignments, len(assignments[0]))
+    _check_assignments(image, assignments, len(assignments[0]), placement)
     return assignments
 
 
-def _check_assignments(image: MetadataImage, assignments: list[tuple[int, ...]], factor: int) -> None:
+def _check_assignments(
+    image: MetadataImage, assignments: list[tuple[int, ...]], factor: int, placement: ReplicaPlacer
+) -> None:
     for replicas in assignments:
         if not replicas or len(set(replicas)) != len(replicas):
             raise InvalidReplicaAssignment(f"{list(replicas)} is empty or names a broker twice")
@@ -194,11 +199,9 @@ def _check_assignments(image: MetadataImage, assignments: list[tuple[int, ...]],
         unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
         if unknown:
             raise InvalidReplicaAssignment(f"no broker is registered with id {unknown[0]}")
-        leaving = [broker_id for broker_id in replicas if broker_id in image.decommissions]
-        if leaving:
-            raise InvalidReplicaAssignment(
-                f"broker {leaving[0]} is being decommissioned and gets no new replicas"
-            )
+        for broker_id in replicas:
+            if broker_id in placement.closed:
+                raise InvalidReplicaAssignment(f"{placement.closed[broker_id]}, and gets no new replicas")
         if not _in_service(image, replicas):
             raise InvalidReplicaAssignment(f"none of the brokers {list(replicas)} is in service")
 
@@ -280,9 +283,10 @@ def decide_create_partitions(
     config: NodeConfig,
     random: Random,
     index: PartitionIndex,
+    cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Add partitions to topics; with `validate_only`, return what would happen."""
-    placement, bounds = ReplicaPlacer(image, random, index), MetadataLimits(image, config)
+    placement, bounds = ReplicaPlacer(image, random, index, cordoned), MetadataLimits(image, config)
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results: dict[str, TopicResult] = {}
@@ -328,6 +332,6 @@ def _grown(
         )
     else:
         assignments = list(wanted.assignments)
-        _check_assignments(image, assignments, factor)
+        _check_assignments(image, assignments, factor, placement)
     bounds.add_partitions(assignments)
     return _partition_records(image, topic.topic_id, assignments, present)

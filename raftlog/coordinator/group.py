@@ -216,7 +216,7 @@ class Group(msgspec.Struct, frozen=True):
                 yield partition, pending.committed
 
     def has(self, tp: PartitionKey) -> bool:
-        """Whether a partition has an offset, pending offsets included."""
+        """Return whether a partition has an offset, pending offsets included."""
         return tp in self.offsets or any(
             tp in pending_of_producer for pending_of_producer in self.pending.values()
         )

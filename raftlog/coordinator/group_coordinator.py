@@ -146,7 +146,7 @@ class GroupCoordinator:
         self._groups.committed(end_offset)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all waiting and further requests with `error`."""
+        """Answer all waiting and further requests with `error`: the partition is lost."""
         self._lost = error
         self._markers.stand_down(error)
         self._groups.on_unloaded(error)
@@ -269,7 +269,7 @@ class GroupCoordinator:
     # -- time ----------------------------------------------------------------------------------------------
 
     def next_expiry_at(self) -> float | None:
-        """When to call `tick` and `sweep` next."""
+        """Return when to call `tick` and `sweep` next."""
         return self._expiration.next_at()
 
     def tick(self, at: Moment, *, most: int = SESSIONS_PER_TICK) -> int:

@@ -95,7 +95,7 @@ class GroupExpiration:
             deletion.answer(error)
 
     def next_at(self) -> float | None:
-        """When to call `tick` and `sweep` next."""
+        """Return when to call `tick` and `sweep` next."""
         due = [self._deletions_at] if self._deletions else []
         if self._groups.topics.has_work:
             due.append(self._groups.topics.due_at)

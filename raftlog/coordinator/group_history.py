@@ -165,7 +165,7 @@ class GroupHistory:
         first = next(iter(members), None)
         if first is not None:
             member_id = first.member_id if isinstance(first, Member) else first[0]
-            log.info(f"group_{what}", group=group_id, members=len(members), member=member_id)
+            log.info(f"group_{what}", group_id=group_id, members=len(members), member_id=member_id)
 
     def rejoined(
         self,
@@ -272,7 +272,7 @@ class GroupHistory:
 
     def _changed(self, what: str, group_id: str, at: Moment, by: str = "") -> None:
         self.add(group_id, GroupEvent(what, at.now_ms, by=by))
-        log.info(what, group=group_id)
+        log.info(what, group_id=group_id)
 
     # -- offsets -------------------------------------------------------------------------------------------
 

@@ -306,7 +306,7 @@ def _with_text(before: Group, records: Iterable[GroupRecord]) -> Iterator[Partit
 
 
 def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
-    """Whether records create a group, or an offset of a partition without offsets."""
+    """Return whether records create a group, or an offset of a partition without offsets."""
     if not before.exists:
         return True
     return any(

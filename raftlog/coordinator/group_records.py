@@ -74,7 +74,7 @@ MAX_STRING_BYTES: Final = 32_767
 
 
 def is_metadata_too_large(metadata: str, most: int) -> bool:
-    """Whether an offset's text is longer than `offset.metadata.max.bytes`, or than a record can hold.
+    """Return whether an offset's text is longer than `offset.metadata.max.bytes`, or than a record can hold.
 
     In spite of its name the setting counts UTF-16 code units, as Java's String.length does.
     """

@@ -169,7 +169,7 @@ class Groups:
         Raise InvalidGroupId for a name that is too long, GroupIdNotFound for a group of another type.
         """
         group = self.find(group_id)
-        if isinstance(group, ClassicGroup) and group.is_idle:
+        if isinstance(group, ClassicGroup) and group.is_removable:
             return self._share(group.runner)
         if isinstance(group, ClassicGroup | ConsumerGroup):
             raise GroupIdNotFound(f"group {group_id} is not a share group")
@@ -220,7 +220,7 @@ class Groups:
             if group.group_id not in self._waiting:
                 heappush(self._due, (waits_for, group.group_id))
             self._waiting[group.group_id] = group
-        if group.is_idle:
+        if group.is_removable:
             self._groups.pop(group.group_id, None)
         else:
             self._groups[group.group_id] = group
@@ -239,7 +239,7 @@ class Groups:
                 self.refresh(self._groups.get(group_id, group))
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all waiting and further requests with `error`."""
+        """Answer all waiting and further requests with `error`: the partition is lost."""
         self.history.clear()
         for group in self._groups.values():
             group.on_unloaded(error)

@@ -149,7 +149,7 @@ def decide_delete(group: Group, *, shown: Group) -> Decision:
 
 
 def may_delete(shown: Group) -> bool:
-    """Whether a group has no members, including joining members of a rebalance."""
+    """Return whether a group has no members, including joining members of a rebalance."""
     return shown.state in (EMPTY, DEAD)
 
 

@@ -71,7 +71,7 @@ class CoordinatorTimer:
         self._expected_counts: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many heap entries there are, stale entries included."""
+        """Return how many heap entries there are, stale entries included."""
         return len(self._heap)
 
     def schedule(self, key: TimerKey, expires_at: float) -> None:

@@ -136,5 +136,5 @@ def stale_epoch(membership: ConsumerMembership, member_id: str, why: str) -> Kaf
 
 
 def is_unstable(group: Group, tp: PartitionKey) -> bool:
-    """Whether an open transaction may still move this offset (KIP-447)."""
+    """Return whether an open transaction may still move this offset (KIP-447)."""
     return any(tp in topic_partitions for topic_partitions in group.pending.values())

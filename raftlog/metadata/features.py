@@ -77,6 +77,9 @@ NEWEST_METADATA_LEVEL: Final = FEATURES[-1].highest
 VOTERS_CHANGE: Final = 3
 """The level of RAFTLOG_METADATA_VERSION that KRAFT_VERSION 1 needs: all nodes read sets of voters."""
 
+KEEPS_UNREGISTERED: Final = 3
+"""The level of RAFTLOG_METADATA_VERSION at which an image keeps whole registrations of unregistered brokers."""
+
 FOLLOWERS_SERVE: Final = 3
 """The level of RAFTLOG_METADATA_VERSION that the first release with followers that serve consumers supports."""
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.base.types import NO_BROKER, NO_EPOCH, TopicPartition
 from raftlog.metadata.persistent_map import changed_keys
 from raftlog.security.acls import Acl
 from raftlog.security.quotas import Entity
@@ -83,14 +83,19 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
         return next((each for each in self.endpoints if listener in (each.listener, None)), None)
 
 
+def only_directories(broker_id: int, directory_ids: tuple[UUID, ...]) -> BrokerState:
+    """Return a broker's last registration as far as a release before 0.4.0 keeps it."""
+    return BrokerState(broker_id, NO_EPOCH, UUID(int=0), (), directory_ids=directory_ids)
+
+
 class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     """One partition: isr ⊆ replicas, leader ∈ isr or NO_BROKER.
 
     `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last in-sync
-    replica came back with another disk or lacks records, so only an unclean election may choose a leader. A replica
-    with some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last unclean
-    election, which accepted its leader's log. The isr may hold fenced brokers, but only while none of its members is
-    known to be alive.
+    replica came back with another disk or lacks records, so only an eligible leader or an unclean election may follow.
+    A replica with some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last
+    unclean election, which accepted its leader's log. The isr may hold fenced brokers, but only while none of its
+    members is known to be alive.
 
     During a reassignment (KIP-455) `replicas` are all replicas: first the target replicas, then the leaving replicas.
     `adding_replicas` came with the reassignment, `removing_replicas` leave with it. A replica that one reassignment
@@ -126,6 +131,11 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
         """The replicas after a cancelled reassignment: the original replicas, perhaps in another order."""
         return without(self.replicas, self.adding_replicas)
 
+    def in_replica_order(self, members: Iterable[int]) -> tuple[int, ...]:
+        """Return the replicas that are among `members`, in the order of `replicas`."""
+        wanted = frozenset(members)
+        return tuple(each for each in self.replicas if each in wanted)
+
     def effective_min_isr(self, min_insync: int) -> int:
         """Return how many replicas must be in sync for acks=all: the topic's min.insync.replicas.
 
@@ -135,14 +145,17 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
         return min(min_insync, len(self.original_replicas))
 
     def is_under_min_isr(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
-        """Whether the leader refuses acks=all; `isr`: a newer ISR that the leader knows is committed."""
+        """Return whether the leader refuses acks=all; `isr`: a newer ISR that the leader knows is committed."""
         members = self.isr if isr is None else isr
         return bool(self.eligible) or len(members) < self.effective_min_isr(min_insync)
 
     @property
     def trusted(self) -> tuple[int, ...]:
-        """The replicas that have all committed records, as far as the metadata knows: in sync, or eligible."""
-        return (*self.isr, *self.eligible)
+        """The replicas that have all committed records, as far as the metadata knows: in sync, or eligible.
+
+        The last member of a lost ISR lacks some.
+        """
+        return self.eligible if self.isr_lost else (*self.isr, *self.eligible)
 
 
 def without(replicas: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
@@ -202,8 +215,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     """The levels of changed features (see `raftlog.metadata.features`)."""
     features_epoch: int = 0
     """After the last record that changed a feature."""
-    unregistered_directories: Mapping[int, tuple[UUID, ...]] = {}
-    """Log directories of brokers that were unregistered while they were the last in sync somewhere."""
+    unregistered: Mapping[int, BrokerState] = {}
+    """The last registrations of brokers that were unregistered while they were the last in sync somewhere."""
 
     acls: Mapping[Acl, bool] = {}
     """A set; the values have no meaning."""

@@ -19,7 +19,15 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from raftlog.base.types import NO_BROKER
-from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState, Usage
+from raftlog.metadata.features import KEEPS_UNREGISTERED, RAFTLOG_METADATA_VERSION
+from raftlog.metadata.image import (
+    BrokerState,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+    Usage,
+    only_directories,
+)
 from raftlog.metadata.metadata_records import (
     UNCHANGED_LEADER,
     AclCreated,
@@ -152,7 +160,7 @@ class _Builder:
         self.topics = _Part(persistent(image.topics))
         self.topic_names = _Part(persistent(image.topic_names))
         self.configs = _Part(persistent(image.configs))
-        self.departed = _Part(image.unregistered_directories)
+        self.departed = _Part(image.unregistered)
         self.features = _Part(image.features)
         self.features_epoch = image.features_epoch
         self.partitions: dict[UUID, list[PartitionState]] = {}
@@ -188,7 +196,7 @@ class _Builder:
             usage=self.usage(),
             features=self.features.build(),
             features_epoch=self.features_epoch,
-            unregistered_directories=self.departed.build(),
+            unregistered=self.departed.build(),
             acls=self.acls.build(),
             scram=self.scram.build(),
             tokens=self.tokens.build(),
@@ -290,7 +298,13 @@ class _Builder:
             self.topics_changed()  # the racks of its replicas
         self._end_decommission(record.broker_id)
         if record.directory_ids:
-            self.departed[record.broker_id] = record.directory_ids
+            level = self.features.get(RAFTLOG_METADATA_VERSION) or 0
+            kept = (
+                level >= KEEPS_UNREGISTERED
+            )  # an older release would not, and no two nodes' images shall differ
+            self.departed[broker.broker_id] = (
+                broker if kept else only_directories(broker.broker_id, record.directory_ids)
+            )
 
     def topic_created(self, record: TopicCreated) -> None:
         assert record.name not in self.topics, "a topic is created once"
@@ -412,11 +426,15 @@ class _Builder:
 
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
-    """Return a partition after one record. An election is unclean if the leader is neither in the ISR nor eligible."""
+    """Return a partition after one record.
+
+    An election is unclean if the leader is neither in the ISR nor eligible, or if a lost ISR is trusted again with it.
+    """
     elected = record.leader != UNCHANGED_LEADER
-    uncleanly = record.leader >= 0 and (
-        (record.leader not in state.isr and record.leader not in state.eligible)
-        or (state.isr_lost and record.isr_lost is False)
+    uncleanly = (
+        record.leader >= 0
+        and record.leader not in state.eligible
+        and (record.leader not in state.isr or (state.isr_lost and record.isr_lost is False))
     )
     return PartitionState(
         replicas=state.replicas if record.replicas is None else record.replicas,

@@ -12,8 +12,9 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from raftlog.base.types import NO_EPOCH
 from raftlog.metadata.features import UnsupportedMetadata
-from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
+from raftlog.metadata.image import BrokerState, MetadataImage, TopicState, only_directories
 from raftlog.metadata.persistent_map import PersistentMap
 from raftlog.metadata.usage import usage_of
 from raftlog.security.acls import Acl
@@ -53,6 +54,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     quotas: list[tuple[Entity, dict[str, float]]] = []
     voters: list[VoterState] = []
     decommissions: dict[int, int] = {}
+    unregistered: list[BrokerState] = []
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -73,13 +75,14 @@ def encode_image(image: MetadataImage) -> bytes:
         topics_offset=image.topics_offset,
         features=dict(image.features),
         features_epoch=image.features_epoch,
-        departed=dict(image.unregistered_directories),
+        departed={each.broker_id: each.directory_ids for each in image.unregistered.values()},
         acls=list(image.acls),
         scram=[(*key, credential) for key, credential in image.scram.items()],
         tokens=list(image.tokens.values()),
         quotas=[(entity, dict(values)) for entity, values in image.quotas.items()],
         voters=[VoterState(*each) for each in image.voters.items()],
         decommissions=dict(image.decommissions),
+        unregistered=[each for each in image.unregistered.values() if each.broker_epoch != NO_EPOCH],
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -98,6 +101,7 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         raise UnsupportedMetadata(
             f"a metadata snapshot has what this release does not know: {error}"
         ) from error
+    older = {broker_id: only_directories(broker_id, ids) for broker_id, ids in snapshot.departed.items()}
     image = MetadataImage(
         offset=snapshot.offset,
         controller_epoch=snapshot.controller_epoch,
@@ -111,7 +115,7 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         topics_offset=snapshot.topics_offset,
         features=snapshot.features,
         features_epoch=snapshot.features_epoch,
-        unregistered_directories=snapshot.departed,
+        unregistered=older | {broker.broker_id: broker for broker in snapshot.unregistered},
         acls=PersistentMap(dict.fromkeys(snapshot.acls, True)),
         scram=PersistentMap({(user, mechanism): found for user, mechanism, found in snapshot.scram}),
         tokens=PersistentMap({token.token_id: token for token in snapshot.tokens}),

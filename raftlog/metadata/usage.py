@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from raftlog.metadata.controller_api import RegisterBroker
+from raftlog.metadata.broker_requests import RegisterBroker
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState, Usage
 from raftlog.security.acls import Acl
 from raftlog.security.quotas import Entity

@@ -37,7 +37,7 @@ def spark_schema(*, include_headers: bool) -> StructType:
 
 
 def are_columns(given: StructType, *, include_headers: bool) -> bool:
-    """Whether a schema is made of columns of a read: in any order, and some may be left out."""
+    """Return whether a schema is made of columns of a read: in any order, and some may be left out."""
     types = {field.name: field.dataType for field in spark_schema(include_headers=include_headers).fields}
     names = given.fieldNames()
     fits = all(types.get(field.name) == field.dataType for field in given.fields)

@@ -166,7 +166,7 @@ class _Reading:
             self.position = self.wanted.end
 
     def _may_yet_come(self) -> bool:
-        """Whether a leader that was elected just now may know again what was committed before it."""
+        """Return whether a leader that was elected just now may know again what was committed before it."""
         return time.monotonic() - self._first_lost_at < SETTLE_S
 
     def _lose(self, what: str) -> None:

@@ -66,7 +66,7 @@ class Fetched(NamedTuple):
 
 
 def can_read(settings: Mapping[str, str]) -> bool:
-    """Whether this path supports all of the client library's settings."""
+    """Return whether this path supports all of the client library's settings."""
     return (
         KNOWN_SETTINGS.issuperset(settings)
         and settings.get("security.protocol", "plaintext").lower() == "plaintext"

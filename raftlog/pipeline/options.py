@@ -92,7 +92,7 @@ class Subscription:
     assigned: tuple[TopicPartition, ...] = ()
 
     def covers(self, at: TopicPartition) -> bool:
-        """Whether a partition of that name would be read."""
+        """Return whether a partition of that name would be read."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, at.topic) is not None
         return at.topic in self.topics or at in self.assigned

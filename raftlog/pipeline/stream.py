@@ -146,7 +146,7 @@ if LIMITS:
             return to_json(self._latest) or None
 
         def _too_few(self, begin: Offsets, end: Offsets) -> bool:
-            """Whether to wait for more: less than minOffsetsPerTrigger, and maxTriggerDelay has not passed."""
+            """Return whether to wait for more: less than minOffsetsPerTrigger, and maxTriggerDelay has not passed."""
             fewest = self.options.min_offsets_per_trigger
             if fewest is None:
                 return False

@@ -104,7 +104,7 @@ def incremental_entity_writer(entity: KioType) -> IncrementalWriter:
 
 
 def _has_pieces(field: Field) -> bool:
-    """Whether a field may hold very many entities: in an array, or in an entity with an array."""
+    """Return whether a field may hold very many entities: in an array, or in an entity with an array."""
     if field.entity is None or (field.is_nullable and not field.is_array):
         return False
     return field.is_array or any(map(_has_pieces, schema_of(field.entity).fields))

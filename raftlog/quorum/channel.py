@@ -218,7 +218,10 @@ class Channel(asyncio.Protocol, Guard):
         self.close(f"{what} failed")
         if is_first:
             log.exception(
-                "controller_connection_failed", node_id=self.identity.node_id, peer=self.address, what=what
+                "controller_connection_failed",
+                node_id=self.identity.node_id,
+                address=self.address,
+                what=what,
             )
 
     def unsent_bytes(self) -> int:

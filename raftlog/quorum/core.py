@@ -92,6 +92,10 @@ class RaftCore(PySyncObjAdapter):
         """Up to where the logs match, for nodes with answers that do not count."""
         self._uncounted_at: dict[int, float] = {}
         """When they last answered."""
+        self._caught_up_at: dict[int, float] = {}
+        """When each node last had the whole log, as far as its answers to this leader show."""
+        self._end_at_answer: dict[int, tuple[int, float]] = {}
+        """The log's last index at the last answer of each node, and the time."""
         self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
         self._lateness = lateness or Lateness()
@@ -123,6 +127,10 @@ class RaftCore(PySyncObjAdapter):
         times = (self.response_times.get(self.node(peer)), self._uncounted_at.get(peer))
         return max((each for each in times if each is not None), default=None)
 
+    def caught_up_at(self, peer: int) -> float | None:
+        """Leaders only: when the peer last had the whole log; None if it has not had it under this leader."""
+        return self._caught_up_at.get(peer)
+
     # -- driving -------------------------------------------------------------------------
 
     @property
@@ -149,7 +157,7 @@ class RaftCore(PySyncObjAdapter):
         return self._now() > self.next_heartbeat_at
 
     def _has_recent_majority(self) -> bool:
-        """Whether all voters answered so recently that a tick would count a majority, so this leader stays."""
+        """Return whether all voters answered so recently that a tick would count a majority, so this leader stays."""
         return (
             min(self.response_times.values(), default=_NEVER)
             > self._now() - self._timing.check_quorum_timeout
@@ -175,7 +183,7 @@ class RaftCore(PySyncObjAdapter):
             self.send_append_entries()
 
     def check_quorum_timeout_s(self) -> float:
-        """How long a leader stays without answers of a majority: longer if the voters, or it, may only be slow."""
+        """Return how long a leader stays without answers of a majority: longer if it or the voters may only be slow."""
         if not self.hasQuorum:
             return self._timing.check_quorum_timeout
         return self._timing.linked_check_quorum_timeout + self._lateness.patience_s
@@ -236,13 +244,15 @@ class RaftCore(PySyncObjAdapter):
         self._voters_heard.clear()
         self._uncounted.clear()
         self._uncounted_at.clear()
+        self._caught_up_at.clear()
+        self._end_at_answer.clear()
         for peer, node in self._nodes.items():
             if peer not in self.voters.peers:
                 self.next_indexes.pop(node, None)
                 self.match_indexes.pop(node, None)
 
     def connected(self, peer: int) -> None:
-        """A link to a peer is up. Its log is unknown until it answers: it may have lost its disk."""
+        """Begin anew with a peer whose link is up. Its log is unknown until it answers: it may have lost its disk."""
         super().connected(peer)
         self._pieces.pop(peer, None)
         self._answered.pop(peer, None)
@@ -321,7 +331,7 @@ class RaftCore(PySyncObjAdapter):
         return self.voters.may_grant(peer, asked, has_log=self.journal.last_index > 1)
 
     def _on_vote(self, peer: int, term: int) -> None:
-        """The core counts votes without remembering the voter: pass each on once, and only when they suffice."""
+        """Pass each vote on once, and only when they suffice: PySyncObj counts votes without remembering the voter."""
         if term != self.term or peer in self._voters_heard or peer not in self.voters.peers:
             return
         self._voters_heard.add(peer)
@@ -331,7 +341,7 @@ class RaftCore(PySyncObjAdapter):
                 self.receive(each, type="response_vote", term=term)
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
-        """The core truncates after `prev_index` whether or not what follows matches: pass it only new entries.
+        """Pass on new entries only: PySyncObj truncates after `prev_index` even if what follows matches.
 
         The leader's commit index is about its own log: ours is known to match no further than this message.
         """
@@ -339,7 +349,7 @@ class RaftCore(PySyncObjAdapter):
         end = previous + len(entries)
         if not all(map(_in_place, entries, range(previous + 1, end + 1))):
             log.warning(
-                "quorum_message_dropped", node_id=self.node_id, peer=peer, reason="entries out of place"
+                "quorum_message_dropped", node_id=self.node_id, peer_id=peer, reason="entries out of place"
             )
             return
         if self.has_entry(previous, previous_term):
@@ -414,6 +424,20 @@ class RaftCore(PySyncObjAdapter):
         )
         if not message.reset:  # entries that were sent need not be sent again
             next_indexes[node] = max(sent_below, next_indexes[node])
+        self._note_position(peer)
+
+    def _note_position(self, peer: int) -> None:
+        """Note when a node last had the whole log, by Kafka's rule (KIP-836).
+
+        Under load an answer is always behind, so the log's end at the answer before counts, too.
+        """
+        now, end, match = self._now(), self.journal.last_index, self.match_index(peer)
+        end_before, answered_at = self._end_at_answer.get(peer, (end, now))
+        if match >= end:
+            self._caught_up_at[peer] = now
+        elif match >= end_before:
+            self._caught_up_at[peer] = answered_at
+        self._end_at_answer[peer] = end, now
 
     def _on_uncounted(self, peer: int, message: AppendEntriesResponse) -> None:
         """Catch up a voter with answers that do not count yet; the core does not see them."""
@@ -426,6 +450,7 @@ class RaftCore(PySyncObjAdapter):
         elif message.reset:
             self.next_indexes[node] = max(next_index, self._uncounted.get(peer, 0) + 1)
             self._send_again = True
+        self._note_position(peer)
 
     # -- snapshots -----------------------------------------------------------------------
 

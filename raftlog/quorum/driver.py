@@ -16,14 +16,13 @@ from uuid import UUID
 
 from raftlog.base.disk import DISK_FULL
 from raftlog.base.env import Env, timer_time
-from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
+from raftlog.base.errors import NotController
 from raftlog.base.log import get_logger
 from raftlog.base.log_output import describe
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.election import Election, Timing
 from raftlog.quorum.incarnations import Heard, Incarnations
-from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.journal_writer import JournalWriter
 from raftlog.quorum.messages import (
@@ -37,11 +36,12 @@ from raftlog.quorum.messages import (
     TimeoutNow,
     VoteGranted,
 )
-from raftlog.quorum.snapshot import decode_snapshot
+from raftlog.quorum.proposals import Proposals
+from raftlog.quorum.snapshot import IncomingSnapshot, decode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotGenerator, SnapshotPolicy
 from raftlog.quorum.snapshot_sender import SnapshotSender
 from raftlog.quorum.voter_set import VoterSet
-from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
+from raftlog.quorum.wal import DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 log = get_logger("quorum")
 
-MAX_UNCOMMITTED_BATCHES: Final = 1_000
-MAX_UNCOMMITTED_BYTES: Final = 16 * 1024 * 1024
 MAX_INBOX_MESSAGES: Final = 10_000
 """Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
 
@@ -117,9 +115,7 @@ class Driver:
         )
         self._counted: dict[int, tuple[UUID, tuple[int, int, int]]] = {}  # as last led; see `Heard`
         self._inbox: deque[tuple[int, Message]] = deque()
-        self._proposals: deque[tuple[int, bytes]] = deque()
-        self._uncommitted: deque[tuple[int, int]] = deque()
-        self._waiting_bytes = 0
+        self._proposals = Proposals(self.core)
         self._incoming = IncomingSnapshot()
         self._announced: tuple[int | None, int, bool] = (None, self.core.term, False)
         self._was_leader = self._scheduled = self._stopped = False
@@ -170,32 +166,24 @@ class Driver:
         return self._announced[2]
 
     def append(self, data: bytes) -> None:
-        """Propose a batch. Raise NotController unless leading, RequestTimedOut when too much is uncommitted."""
+        """Propose a batch. Raise NotController unless leading, or as `Proposals.add`."""
         if not self.leading:
             raise NotController()
-        if len(data) >= MAX_COMMAND_BYTES:
-            raise InvalidRequest(
-                f"a metadata batch of {len(data)} bytes is over the limit of {MAX_COMMAND_BYTES}"
-            )
-        waiting = len(self._uncommitted) + len(self._proposals)
-        if waiting >= MAX_UNCOMMITTED_BATCHES or self._waiting_bytes + len(data) > MAX_UNCOMMITTED_BYTES:
-            raise RequestTimedOut("too many metadata changes wait for a majority")
-        self._proposals.append((self.core.term, data))
-        self._waiting_bytes += len(data)
+        self._proposals.add(data)
         self._schedule()
 
     def stop_candidacy(self) -> None:
         """Stop standing for leader in this process: it still votes and follows, and stays leader if it leads now."""
         self.candidacy_stopped = bool(self.voters.peers)
 
-    def change_voters(self, record: VotersRecord) -> asyncio.Future[None]:
-        """Propose the next set of voters; return the future of its commit. Raise NotController unless leading."""
+    def change_voters(self, make: Callable[[], VotersRecord]) -> asyncio.Future[None]:
+        """Propose the set that `make` returns once all before it is applied; return its commit. Raise NotController."""
         if not self.leading:
             raise NotController()
         assert not self.changes_voters
         from raftlog.quorum.voters_change import VotersChange
 
-        self._change = VotersChange(self.core, record)
+        self._change = VotersChange(self.core, make, self._proposals.append)
         self._schedule()
         return self._change.done
 
@@ -296,7 +284,7 @@ class Driver:
         self._schedule()
 
     def link_up(self, peer: int) -> None:
-        """A new link is up: unread messages of the former link are dropped."""
+        """Drop the unread messages of a peer's former link, since a new link is up."""
         self._inbox = deque(each for each in self._inbox if each[0] != peer)
         self._guarded(lambda: self.core.connected(peer))
         self._schedule()
@@ -311,7 +299,7 @@ class Driver:
         self._schedule()
 
     def on_peer_process_dead(self, peer: int) -> None:
-        """A peer's process is known to be dead."""
+        """Elect soon if a peer that is known to be dead was the leader."""
         if self.core.leader_id == peer and not self.core.is_leader:
             self.election.on_leader_dead(self._loop.time())
             self._schedule()
@@ -345,8 +333,8 @@ class Driver:
             self._take(peer, message)
         if self._change is not None:
             self._change.append_if_due()
-        if self._proposals and self._may_append:
-            self._take_proposals()
+        if self._proposals.waiting and self._may_append:
+            self._proposals.append()
         self._announce()
         if self._needs_tick():
             self._writer.sync_then(self._tick)
@@ -355,12 +343,12 @@ class Driver:
             self._release()
 
     def _needs_tick(self) -> bool:
-        """Whether a tick has work: to sync, commit, apply or begin an election. Most heartbeats need none."""
+        """Return whether a tick has work: to sync, commit, apply or begin an election. Most heartbeats need none."""
         now, snapshot_due_at = self._loop.time(), self._snapshots.due_at
         return (
             self.journal.dirty
             or self.core.needs_tick
-            or bool(self._uncommitted)
+            or bool(self._proposals.uncommitted)
             or (now >= self.election.deadline and self._stands())
             or (snapshot_due_at is not None and now >= snapshot_due_at)
         )
@@ -372,7 +360,10 @@ class Driver:
             self._ask_for_votes(now)
         self.core.tick()
         self._keep_commit_of_voters()
-        self._count_committed()
+        self._proposals.drop_committed()
+        if self._change is not None:
+            self._change.end_if_committed()
+            self._change = None if self._change.done.done() else self._change
         if self.core.is_removed:
             self.core.transfer_leadership()
             self.resign()
@@ -396,7 +387,7 @@ class Driver:
             self.resume_sending()
         elif (
             self._inbox
-            or (self._proposals and self._may_append)
+            or (self._proposals.waiting and self._may_append)
             or (self._change is not None and self._change.is_due)
             or self._compact_to
             or self.core.commit_index > self.core.applied_index
@@ -412,7 +403,7 @@ class Driver:
         return self._change is None or not self._change.waits
 
     def _stands(self) -> bool:
-        """Whether this voter would lead if it could."""
+        """Return whether this voter would lead if it could."""
         may_stand = self.voters.may_stand or self.core.completes_removal
         return not (self.core.is_leader or self.candidacy_stopped) and may_stand
 
@@ -437,26 +428,6 @@ class Driver:
                 self.election.on_leader_message(self._loop.time(), deadline)
         if isinstance(message, SnapshotChunk) and message.term == self.core.term:
             self._take_chunk(peer, message)
-
-    def _take_proposals(self) -> None:
-        """Put the proposals into the log, unless their term is over."""
-        core = self.core
-        while self._proposals:
-            term, data = self._proposals.popleft()
-            if core.is_leader and core.term == term:
-                core.propose(data)
-                self._uncommitted.append((core.journal.last_index, len(data)))
-            else:
-                self._waiting_bytes -= len(data)
-
-    def _count_committed(self) -> None:
-        """Make room for further proposals; drop those of a lost term."""
-        committed = self.core.commit_index if self.core.is_leader else self.core.journal.last_index
-        while self._uncommitted and self._uncommitted[0][0] <= committed:
-            self._waiting_bytes -= self._uncommitted.popleft()[1]
-        if self._change is not None:
-            self._change.end_if_committed()
-            self._change = None if self._change.done.done() else self._change
 
     def _answer_pre_vote(self, peer: int, asked: PreVote) -> None:
         core, now = self.core, self._loop.time()
@@ -499,7 +470,7 @@ class Driver:
             snapshot = decode_snapshot(data)
         except DamagedJournal as error:
             self.core.answer_snapshot(peer, None)
-            log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer=peer, reason=str(error))
+            log.warning("quorum_snapshot_rejected", node_id=self.node_id, peer_id=peer, reason=str(error))
             return
         is_new = self.core.applied_index < snapshot.end
         is_new = is_new and not self.core.has_entry(snapshot.end, snapshot.last[2])
@@ -534,7 +505,7 @@ class Driver:
         self._announced = (leader, term, leading)
         self._machine.leadership_changed(leader, term, leading)
         if is_news:
-            log.info("quorum_leader_changed", node_id=self.node_id, leader=leader, term=term)
+            log.info("quorum_leader_changed", node_id=self.node_id, leader_id=leader, term=term)
 
     # -- time ----------------------------------------------------------------------------
 

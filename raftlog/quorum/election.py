@@ -65,6 +65,8 @@ class Election:
         self.deadline = (
             now if alone else now + chance.uniform(timing.fast_election_min, timing.fast_election_max)
         )
+        self.leader_heard_at = now
+        """When a leader's message last came here; at first the start."""
         self._needed = 1
         self._random = chance
         self._leader_heard_at = NEVER
@@ -77,17 +79,17 @@ class Election:
         return self._leader_heard_at == NEVER
 
     def has_recent_leader(self, now: float) -> bool:
-        """Whether a leader was heard so recently that no other voter should stand."""
+        """Return whether a leader was heard so recently that no other voter should stand."""
         return now < self._leader_heard_at + self.timing.election_min + self._lateness.patience_s
 
     def on_leader_message(self, now: float, deadline: float) -> None:
-        """A leader of the current term sent a message; `deadline` is the core's new random deadline."""
-        self._leader_heard_at = now
+        """Put the election off, since a leader sent a message. `deadline` is the core's new random deadline."""
+        self.leader_heard_at = self._leader_heard_at = now
         self._asking_for = None
         self.deadline = deadline + self._lateness.patience_s
 
     def postpone(self, deadline: float) -> None:
-        """A vote was granted or an election begun; wait for its outcome."""
+        """Put the election off, to wait for the outcome of a granted vote or of a begun election."""
         self.deadline = deadline + self._lateness.patience_s
 
     def postpone_after_pre_vote(self, now: float) -> None:
@@ -95,17 +97,17 @@ class Election:
         self.deadline = max(self.deadline, now + self._hurry())
 
     def on_leader_dead(self, now: float) -> None:
-        """The leader's process is known to be gone: stand soon."""
+        """Stand soon: the leader's process is known to be gone."""
         self._leader_heard_at = NEVER
         self.deadline = min(self.deadline, now + self._hurry())
 
     def on_step_down(self, now: float) -> None:
-        """This voter led and no longer does."""
+        """Put the next election off by a random time, since this voter has just led."""
         self._leader_heard_at = NEVER
         self.deadline = now + self.random_timeout()
 
     def on_loop_stall(self, seconds: float, now: float) -> None:
-        """Our own loop stood still. Leave time to read messages that came meanwhile: uvloop runs what is due first."""
+        """Leave time to read messages that came while our own loop stood still: uvloop runs what is due first."""
         self.deadline = max(self.deadline + seconds, now + self.timing.heartbeat)
 
     def begin_pre_vote(self, term: int, me: int, now: float, *, needed: int) -> bool:

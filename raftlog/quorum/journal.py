@@ -19,6 +19,8 @@ from raftlog.quorum.wal import (
     VOTERS_PREFIX,
     DamagedJournal,
     Entry,
+    ForeignJournal,
+    MissingEntries,
     Wal,
     commit_record,
     encode_file,
@@ -46,7 +48,7 @@ def _check_owner(disk: Disk, directory: str, directory_id: UUID) -> None:
     if found is None:
         raise DamagedJournal(f"{path} has rotted, and so has its copy: bring both back from a backup")
     if found != ours:
-        raise DamagedJournal(
+        raise ForeignJournal(
             f"{directory} was written under the directory.id of {path}, {found.decode(errors='replace')[:40]}, but "
             f"meta.properties of the folder above says {ours.decode()}: put the former meta.properties back"
         )
@@ -95,20 +97,20 @@ class Journal:
         snapshot = self.snapshot_files.load_newest()
         if not self._wal.exists():
             if snapshot is not None:
-                raise DamagedJournal(
+                raise MissingEntries(
                     f"{directory}: there is a snapshot but no log, so term and vote are lost"
                 )
             self._wal.replace(self._image())
         found, self.torn_bytes = self._wal.load()
         if found.node_id != self._node_id:
-            raise DamagedJournal(f"{directory} belongs to node {found.node_id}, this is node {self._node_id}")
+            raise ForeignJournal(f"{directory} belongs to node {found.node_id}, this is node {self._node_id}")
         self._entries, self._commit_index = found.entries, found.commit_index
         self._term, self._voted_for = found.term, found.voted_for
         if snapshot is not None:
             self.snapshot, self.snapshot_index = snapshot, snapshot.end
             self._trim_to(snapshot)
         elif self._entries and self._entries[0][1] != 1:
-            raise DamagedJournal(
+            raise MissingEntries(
                 f"{directory}: the log begins at {self._entries[0][1]} and no snapshot precedes it"
             )
         self._commit_index = min(self._commit_index, self.last_index or 1)
@@ -128,7 +130,7 @@ class Journal:
         """Begin the log with the snapshot's pair of entries, keeping what follows if the two agree."""
         first = self._entries[0][1] if self._entries else 0
         if self._entries and first > snapshot.end:
-            raise DamagedJournal(f"the log begins at {first}, after the snapshot's end {snapshot.end}")
+            raise MissingEntries(f"the log begins at {first}, after the snapshot's end {snapshot.end}")
         if self.entry_term(snapshot.end) == snapshot.last[2]:
             if first == snapshot.previous[1]:
                 return

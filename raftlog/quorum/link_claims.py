@@ -103,7 +103,7 @@ class LinkClaims:
             self._heard(answer.voter, peer)
 
     def on_lost(self, peer: int) -> None:
-        """A voter that was asked has lost its link."""
+        """Await no answer of a peer that has lost its link."""
         for voter in tuple(self._pending):
             self._heard(voter, peer)
 

@@ -136,7 +136,7 @@ class Listener:
         log.warning(
             "controller_connection_refused",
             node_id=self._identity.node_id,
-            peer=channel.address,
+            address=channel.address,
             reason=reason,
         )
 

@@ -193,8 +193,8 @@ class ObserverFeed:
         if follower.pieces.at_end:
             follower.next_index, follower.pieces = snapshot.index + 1, None
             log.info(
-                "observer_sent_snapshot",
-                observer=follower.channel.peer_id,
+                "observer_snapshot_sent",
+                observer_id=follower.channel.peer_id,
                 index=snapshot.index,
                 bytes=len(snapshot.data),
             )

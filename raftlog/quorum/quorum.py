@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from msgspec import structs
+
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
-from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
-from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter, UpdateVoter
+from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica, VotersChanged
 from raftlog.quorum.channel import HandshakeRefused, Identity, InboundChannel, OnKafkaClient, dial
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
@@ -31,7 +33,7 @@ from raftlog.quorum.wal import DamagedJournal
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
     from raftlog.quorum.voter_changes import VoterChanges
-    from raftlog.quorum.voters_record import Voter
+    from raftlog.quorum.voters_record import Voter, VoterChange
 
 log = get_logger("quorum")
 
@@ -51,6 +53,11 @@ async def _no_controller(_payload: bytes, _peer: int) -> bytes:
 
 async def _no_tls() -> Secure:
     return without_tls
+
+
+def _shown(change: VoterChange) -> VotersChanged:
+    directory_id = UUID(bytes=change.directory)
+    return VotersChanged(change.kind, change.voter_id, directory_id, change.by, change.at_ms)
 
 
 class CannotListen(OSError):
@@ -216,13 +223,13 @@ class Quorum:
         return self._driver.leader_id if self._driver else None
 
     def is_connected_to_leader(self, leader_id: int) -> bool:
-        """Whether the leader is this node or linked: a dead leader's link breaks long before it is replaced."""
+        """Return whether the leader is this node or linked: a dead leader's link breaks long before it is replaced."""
         if leader_id != self.leader_id or self._links is None:
             return False
         return self.linked(leader_id)
 
     def linked(self, voter: int) -> bool:
-        """Whether that voter is this node, or is linked."""
+        """Return whether that voter is this node, or is linked."""
         return voter == self.node_id or (self._links is not None and self._links.is_up(voter))
 
     def linked_incarnation(self, voter: int) -> bytes | None:
@@ -248,6 +255,11 @@ class Quorum:
     def leading(self) -> bool:
         """Whether this node leads, and has applied everything committed before its term."""
         return self._driver.leading if self._driver else False
+
+    @property
+    def leader_heard_at(self) -> float:
+        """When another leader's message last came here, loop seconds; at first this voter's start."""
+        return self.driver.election.leader_heard_at
 
     def append(self, data: bytes) -> None:
         """Propose one batch; it is committed when the state machine gets it, and may be lost until then.
@@ -305,7 +317,11 @@ class Quorum:
         )
         commit_index, addresses = driver.core.commit_index, dict(self.voters)
         change = None if self._voter_changes is None else self._voter_changes.under_way
-        return QuorumDescription(leader_id, driver.term, commit_index, voters, observers, addresses, change)
+        record = driver.voters.current
+        changes = () if record is None else tuple(map(_shown, record.changes))
+        return QuorumDescription(
+            leader_id, driver.term, commit_index, voters, observers, addresses, change, changes
+        )
 
     def _replica(self, voter: int) -> QuorumReplica:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()
@@ -315,8 +331,9 @@ class Quorum:
         match, answered_at = core.match_index(voter), core.last_response_at(voter)
         if not core.is_leader or answered_at is None:
             return QuorumReplica(voter, -1, directory_id=directory_id)
-        answered_ms = now_ms - int((asyncio.get_running_loop().time() - answered_at) * 1000)
-        caught_up_ms = answered_ms if match >= core.commit_index else -1
+        now, caught_up_at = asyncio.get_running_loop().time(), core.caught_up_at(voter)
+        answered_ms = now_ms - int((now - answered_at) * 1000)
+        caught_up_ms = -1 if caught_up_at is None else now_ms - int((now - caught_up_at) * 1000)
         return QuorumReplica(voter, match, answered_ms, caught_up_ms, directory_id)
 
     def unrecorded_voters(self) -> dict[int, UUID]:
@@ -351,11 +368,15 @@ class Quorum:
             from raftlog.quorum.voter_changes import VoterChanges
 
             assert self._links is not None
-            self._voter_changes = VoterChanges(self.driver, self._links.directory_of, self._why_unreached)
+            self._voter_changes = VoterChanges(
+                self.driver, self._links.directory_of, self._why_unreached, self._env.ages.believed_ms
+            )
         return self._voter_changes
 
     async def _why_unreached(self, voter: Voter) -> str | None:
         """Return why no connection can be made to the address of a node, or None. Other nodes will dial it there."""
+        if voter.voter_id == self.node_id:
+            return None
         try:
             channel = await dial(self.identity, "rpc", (voter.host, voter.port), expect=voter.voter_id)
         except (HandshakeRefused, OSError) as error:
@@ -382,23 +403,23 @@ class Quorum:
         try:
             await self.voter_changes.make_dynamic(self._configured, until)
         except KafkaError as error:
-            log.warning("quorum_voters_static", node_id=self.node_id, reason=str(error))
+            log.warning("quorum_voters_not_recorded", node_id=self.node_id, reason=str(error))
         finally:
             self._writes_first_set = False
 
-    async def change_voters(self, request: AddVoter | RemoveVoter) -> Done:
-        """Add or remove a voter; see `VoterChanges`. Raise NotController unless leading."""
+    async def change_voters(self, request: AddVoter | RemoveVoter | UpdateVoter) -> Done:
+        """Add, remove or move a voter; see `VoterChanges`. Raise NotController unless leading."""
         if self.leading:
             await self.write_first_set()
         try:
             await self.voter_changes.carry_out(request)
         except NotLeaderOrFollower as error:
             raise NotController(error.message) from error
-        change, by = type(request).__name__, request.by
-        log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
+        event = "quorum_voter_added" if isinstance(request, AddVoter) else "quorum_voter_removed"
+        log.info(event, node_id=self.node_id, voter_id=request.voter_id, by=request.by)
         return Done()
 
-    def is_as_requested(self, request: AddVoter | RemoveVoter) -> bool:
+    def is_as_requested(self, request: AddVoter | RemoveVoter | UpdateVoter) -> bool:
         """Return whether that very voter is committed, or no voter of its id is. Only for the leader."""
         driver = self.driver
         record = driver.voters.current
@@ -408,6 +429,16 @@ class Quorum:
         if isinstance(request, RemoveVoter):
             return found is None
         return found is not None and found.directory_id == request.directory_id
+
+    @property
+    def own_move(self) -> Voter | None:
+        """This voter with the address that its config names, if the newest set has another; else None."""
+        record = None if self._driver is None else self._driver.voters.current
+        found = None if record is None else record.find(self.node_id)
+        address = self._configured.get(self.node_id)
+        if found is None or address in (None, (found.host, found.port)) or not self.driver.voters.is_voter:
+            return None
+        return structs.replace(found, host=address[0], port=address[1])
 
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""
@@ -447,7 +478,7 @@ class Quorum:
         RpcServer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
 
     def _failed(self, error: BaseException) -> None:
-        """The disk or the state machine failed: stop sending, so that the other voters elect."""
+        """Stop sending, so that the other voters elect: the disk or the state machine failed."""
         if self._links is not None:
             self._links.close()
         self.on_failure(error)

@@ -152,7 +152,7 @@ class RpcServer:
             self._answer_error(number, error)
         except Exception as error:
             self._answer_error(number, UnknownServerError())
-            log.error("controller_request_failed", peer=self._channel.peer_id, exc_info=error)
+            log.error("controller_request_failed", peer_id=self._channel.peer_id, exc_info=error)
         else:
             self._channel.send(_RESPONSE.pack(number, _OK, _UNKNOWN) + answer)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import Disk
 from raftlog.metadata.snapshot import MAX_IMAGE_BYTES
+from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal, Entry
 
 SUFFIX: Final = ".snapshot"
@@ -140,3 +141,32 @@ class SnapshotFiles:
     def remove_older(self) -> None:
         for index in self.indexes()[:-1]:
             self._disk.remove(self._path(index))
+
+
+class IncomingSnapshot:
+    """Assembles a snapshot from chunks: at most one at a time, in order, from one leader of one term."""
+
+    def __init__(self) -> None:
+        self._source: tuple[int, int, int, int] | None = None
+        self._chunks: list[bytes] = []
+        self._received = 0
+
+    def take(self, peer: int, chunk: SnapshotChunk) -> bytes | None:
+        """Return the whole snapshot when this chunk completes it. A chunk out of order discards the others."""
+        source = (peer, chunk.term, chunk.index, chunk.total)
+        if chunk.start == 0:
+            self._source, self._chunks, self._received = source, [], 0
+        if (
+            source != self._source
+            or chunk.start != self._received
+            or not 0 < chunk.total <= MAX_SNAPSHOT_BYTES
+        ):
+            self._source, self._chunks = None, []
+            return None
+        self._chunks.append(chunk.data)
+        self._received += len(chunk.data)
+        if self._received < chunk.total:
+            return None
+        data = b"".join(self._chunks)
+        self._source, self._chunks = None, []
+        return data if len(data) == chunk.total else None

@@ -85,7 +85,7 @@ class SnapshotGenerator:
         return self._fresh >= self._rule.entries or grown >= self._rule.size_bytes or late
 
     def _written(self, index: int, future: asyncio.Future[int]) -> None:
-        """A failed snapshot is retried after as many more entries; the log only grows meanwhile."""
+        """End a snapshot. If it failed, it is retried after as many more entries; until then the log only grows."""
         self._under_way = False
         if future.cancelled():
             return

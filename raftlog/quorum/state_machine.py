@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class StateMachine(Protocol):
-    """Called on the loop, one call at a time; `append` may be called from inside any of these."""
+    """Called on the loop, one call at a time. Each may call `Quorum.append`."""
 
     def apply(self, data: bytes) -> None:
         """Apply one committed batch; all nodes get the same batches in the same order. An exception stops the node."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from raftlog.base.disk import Disk
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles
-from raftlog.quorum.wal import COMMAND_PREFIX, NAME, DamagedJournal, Entry, replay
+from raftlog.quorum.wal import COMMAND_PREFIX, NAME, DamagedJournal, Entry, MissingEntries, replay
 
 __all__ = ["NAME", "DamagedJournal", "StoredJournal", "read_journal"]
 
@@ -51,7 +51,7 @@ def read_journal(disk: Disk, directory: str) -> StoredJournal:
         found = replay(written)
         entries = _following(found.entries, snapshot)
     except DamagedJournal as error:
-        raise DamagedJournal(f"{path}: {error}") from error
+        raise type(error)(f"{path}: {error}") from error
     commit_index = max(found.commit_index, 0 if snapshot is None else snapshot.end)
     return StoredJournal(
         found.node_id, snapshot, entries, commit_index, torn_bytes=len(written) - found.good_bytes
@@ -63,10 +63,10 @@ def _following(entries: list[Entry], snapshot: Snapshot | None) -> list[Entry]:
     first = entries[0][1] if entries else 1
     if snapshot is None:
         if first != 1:
-            raise DamagedJournal(f"the log begins at {first} and no snapshot precedes it")
+            raise MissingEntries(f"the log begins at {first} and no snapshot precedes it")
         return entries
     if first > snapshot.end:
-        raise DamagedJournal(f"the log begins at {first}, after the snapshot's end {snapshot.end}")
+        raise MissingEntries(f"the log begins at {first}, after the snapshot's end {snapshot.end}")
     at = snapshot.end - first
     if at >= len(entries) or entries[at][2] != snapshot.last[2]:
         return []

@@ -1,12 +1,14 @@
 """One change of the voters under way on a leader: proposed, appended once all before it is committed, then committed.
 
 Proposals wait while a change waits for the commit of earlier entries. So the former set is committed before a change is
-appended, and so is an entry of the leader's term. No two changes are under way at once.
+appended, and so is an entry of the leader's term. No two changes are under way at once. The set is made when it is
+appended: an earlier entry may record another directory of a voter.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from raftlog.base.errors import NotController
@@ -17,16 +19,23 @@ if TYPE_CHECKING:
 
 
 class VotersChange:
-    """A change until its end. `done`: it is committed; NotController if this node no longer leads its term."""
+    """A change until its end. `make` returns the next set; `take_proposals` appends what was proposed before it.
 
-    def __init__(self, core: RaftCore, record: VotersRecord) -> None:
+    `done`: it is committed; NotController if this node no longer leads its term.
+    """
+
+    def __init__(
+        self, core: RaftCore, make: Callable[[], VotersRecord], take_proposals: Callable[[], None]
+    ) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.done.add_done_callback(
             asyncio.Future.exception
         )  # the request may have timed out: then it is not read
         self._core = core
         self._term = core.term
-        self._record = record
+        self._make = make
+        self._take_proposals = take_proposals
+        self._is_new = True
         self._index = 0
 
     @property
@@ -36,14 +45,17 @@ class VotersChange:
 
     @property
     def waits(self) -> bool:
-        """Whether earlier entries are to be committed first."""
+        """Whether earlier entries are to be committed and applied first."""
         core = self._core
-        return not (self._index or self.done.done()) and core.commit_index < core.journal.last_index
+        return not (self._index or self.done.done()) and core.applied_index < core.journal.last_index
 
     def append_if_due(self) -> None:
+        if self._is_new:
+            self._is_new = False
+            self._take_proposals()
         self.end_if_committed()
         if self.is_due:
-            self._index = self._core.propose_voters(encode_voters(self._record))
+            self._index = self._core.propose_voters(encode_voters(self._make()))
 
     def end_if_committed(self) -> None:
         """End it if it is committed, or if this node no longer leads its term."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import Disk, File
 
 Entry = tuple[bytes, int, int]
@@ -52,6 +52,18 @@ class DamagedJournal(Exception):
     """The metadata log on this disk cannot be trusted; this voter must not start on it."""
 
 
+class ForeignJournal(DamagedJournal):
+    """The log belongs to another node or another directory."""
+
+
+class RottenRecords(DamagedJournal):
+    """Records are damaged that were durable, since later records are whole: the write was not torn."""
+
+
+class MissingEntries(DamagedJournal):
+    """Entries, or the log with the term and the vote, are gone."""
+
+
 class ReplayedState(NamedTuple):
     """The content of a file. `good_bytes`: where the last whole record ends; the rest is torn and to be cut."""
 
@@ -84,7 +96,7 @@ def vote_record(term: int, voted_for: int | None) -> bytes:
 
 
 def commit_record(index: int) -> bytes:
-    """A hint: it need not be synced."""
+    """Return the record of how far entries are committed: a hint, which need not be synced."""
     return _record(COMMIT, _U64.pack(index))
 
 
@@ -155,7 +167,7 @@ class _State:
         elif kind == ENTRY:
             index, term = _TWO_U64.unpack_from(payload)
             if self.entries and index != self.entries[-1][1] + 1:
-                raise ValueError(f"entry {index} follows entry {self.entries[-1][1]}")
+                raise MissingEntries(f"entry {index} follows entry {self.entries[-1][1]}")
             self.entries.append((payload[_TWO_U64.size :], index, term))
         elif kind == TRUNCATE:
             (index,) = _U64.unpack(payload)
@@ -184,7 +196,7 @@ def replay(data: bytes) -> ReplayedState:
         good_bytes = end
     later = _later_group(data, good_bytes)
     if later is not None:
-        raise DamagedJournal(f"byte {good_bytes} is damaged but what was written later, at {later}, is whole")
+        raise RottenRecords(f"byte {good_bytes} is damaged but what was written later, at {later}, is whole")
     if state.node_id is None:
         raise DamagedJournal("it does not begin with its owner")
     return ReplayedState(
@@ -217,7 +229,7 @@ class Wal:
         try:
             found = replay(data)
         except DamagedJournal as error:
-            raise DamagedJournal(f"{self._path}: {error}") from error
+            raise type(error)(f"{self._path}: {error}") from error
         self.replace(data[: found.good_bytes])
         return found, len(data) - found.good_bytes
 

@@ -10,7 +10,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from raftlog.records.compression import NONE, compress, decompress

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_TIMESTAMP
 from raftlog.records.compression import NONE

@@ -35,7 +35,7 @@ def check_position(
 
 
 def is_diverging(end: EpochEnd, offset: int, last_fetched_epoch: int) -> bool:
-    """Whether the reader's log diverges before `offset`, by where that epoch ends in the leader's log."""
+    """Return whether the reader's log diverges before `offset`, by where that epoch ends in the leader's log."""
     return end.epoch >= 0 and (end.epoch < last_fetched_epoch or end.end_offset < offset)
 
 

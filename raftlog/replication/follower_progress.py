@@ -8,7 +8,8 @@ NEVER = float("-inf")
 
 
 class FollowerProgress:
-    """One follower. `end_offset`: its log is flushed up to there; the offset of its last fetch, -1 before the first.
+    """One follower. `end_offset` is the offset of its last fetch, -1 before the first. Its log counts up to there: it
+    fetches again once it has flushed, or written with log.flush.policy=os.
 
     A follower is caught up when a fetch starts at the log end. Behind a busy leader it is enough if the fetch starts at
     the log end of the time of its previous fetch.
@@ -43,9 +44,7 @@ class FollowerProgress:
 
     def note_fetch(self, fetch_offset: int, broker_epoch: int, *, leader_end_offset: int, now: float) -> None:
         if broker_epoch != self.broker_epoch:
-            self.last_fetch_leader_end_offset = (
-                NO_OFFSET  # another incarnation: what the previous reached does not count
-            )
+            self.last_fetch_leader_end_offset = NO_OFFSET  # it was fetched by an earlier incarnation
         if fetch_offset >= leader_end_offset:
             self.caught_up_at = now
             self.is_caught_up = True

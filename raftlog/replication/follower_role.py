@@ -41,7 +41,10 @@ GAP_CONFIRMED_AFTER = 2 * CHECKED_REFETCH_INTERVAL
 
 
 class FetchPosition(NamedTuple):
-    """The offset to fetch next. All before `offset` is flushed; `last_epoch` is -1 if the log is empty."""
+    """The offset to fetch next. All before it counts: flushed, or written with log.flush.policy=os.
+
+    `last_epoch` is -1 if the log is empty.
+    """
 
     offset: int
     last_epoch: int
@@ -62,13 +65,15 @@ class FollowerRole(ReadableRole):
         """When a consumer last read here, loop seconds."""
         self._unclean_epoch = state.unclean_epoch
         self._hole = (NO_OFFSET, NO_OFFSET)
+        """Our log end, and the first offset that the leader sent behind it."""
         self._hole_shown = 0
+        """How many times in a row the leader sent that."""
 
     def active_producers(self) -> list[ActiveProducer]:
         return self.partition.log.producers.active()
 
     def begin(self) -> None:
-        """A damaged log is truncated to its sound part, and refetched from there (never served meanwhile)."""
+        """Truncate a damaged log to its sound part. The rest is fetched again, and never served."""
         partition = self.partition
         self.cut_damage()
         partition.log.producers.refused_batches.clear()  # their producers retry them at the new leader
@@ -123,7 +128,7 @@ class FollowerRole(ReadableRole):
         oldest = now - self.partition.host.replica_lag_time_max
         return self.began_at < oldest and self.partition.host.heard_of_leader_at(self.partition) < oldest
 
-    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
+    def _refuse(self, error: int, diverging: EpochEnd | None) -> PartitionRead:
         """Return an error without offsets, as Kafka does.
 
         librdkafka goes on at the leader only if its offset is past the high watermark of this response. Otherwise it
@@ -131,7 +136,7 @@ class FollowerRole(ReadableRole):
         """
         if error == OffsetOutOfRange.code:
             return PartitionRead(error, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
-        return super()._refuse(error, parting)
+        return super()._refuse(error, diverging)
 
     def fetch_position(self) -> FetchPosition:
         log = self.partition.log
@@ -142,9 +147,9 @@ class FollowerRole(ReadableRole):
     ) -> None:
         """Append one partition's records of a fetch response.
 
-        NotLeaderOrFollower if it was sent in another leader epoch. CorruptMessage if a reader has found damage since
-        the fetch: the log is cut, and these records do not follow its new end. In a compacted log they would pass for
-        records after a hole, and what was cut would never be fetched again.
+        Raise NotLeaderOrFollower if it was sent in another leader epoch. Raise CorruptMessage if a reader has found
+        damage since the fetch: the log is cut, and these records do not follow its new end. In a compacted log they
+        would pass for records after a hole, and what was cut would never be fetched again.
         """
         self._require(leader_epoch)
         if self.cut_damage():

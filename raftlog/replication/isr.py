@@ -1,6 +1,6 @@
 """The in-sync replicas as their leader sees them: agreed on, or agreed on plus one pending change (KIP-497).
 
-These are values only. `leader_role` decides which follower is out of sync, and which is back in.
+These are values only. `LeaderRole` decides which follower is out of sync, and which is back in.
 
 Until the controller has answered, a change may or may not have happened. So the high watermark is computed over
 `maximal`: every replica that is in the ISR under either answer.

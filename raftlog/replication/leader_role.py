@@ -1,13 +1,14 @@
 """The leader of a partition: appends, tracks flushed offsets of replicas, and commits.
 
 Laws, in order of weight:
-- the high watermark is the least flushed end offset over the *maximal* ISR, the leader's own included; it never moves
-  back, and does not advance while the committed ISR is smaller than min.insync.replicas, or the metadata names
-  eligible leaders (KIP-966);
+- the high watermark is the least end offset over the *maximal* ISR, the leader itself, and followers that are about to
+  join (`_is_about_to_join`). A record counts once it is flushed, or with log.flush.policy=os once it is written;
+- the high watermark never moves back. It does not advance while the committed ISR is below min.insync.replicas, nor
+  while the metadata names eligible leaders (KIP-966): `PartitionState.is_under_min_isr`;
 - a follower counts only with fetches of this leader epoch. It joins the ISR only at or past the high watermark and the
   start of this epoch, unfenced, with the broker epoch of its fetches (KIP-497, KIP-841, KIP-903);
 - a follower that has not caught up for replica.lag.time.max.ms is proposed to leave the ISR (`maybe_shrink_isr`);
-- there is one pending ISR change at a time; until its answer is known the ISR counts as the union (see `isr`);
+- there is one pending ISR change at a time; until its answer is known the ISR counts as the union (`Isr.maximal`);
 - with a damaged log it serves only records before the damage. The ISR neither grows nor shrinks, no follower is
   truncated to it, and appends are refused.
 """
@@ -34,7 +35,7 @@ from raftlog.base.errors import (
     OutOfOrderSequenceNumber,
 )
 from raftlog.base.types import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, EpochEnd
-from raftlog.metadata.controller_api import IsrChange, IsrMember
+from raftlog.metadata.broker_requests import IsrChange, IsrMember
 from raftlog.metadata.image import PartitionState
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
 from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
@@ -58,9 +59,9 @@ _new_tuple = tuple.__new__
 """Spares the Python call of a NamedTuple's own `__new__`."""
 ALL_ACKS = -1
 CHECKED_REFETCH_INTERVAL = 3
-"""Every this many fetches in a row from the same offset, a follower gets only checked records.
+"""A follower that repeats a fetch gets records with checked CRCs every third time.
 
-Two in a row are usual: a fetch may be sent before the previous response arrives.
+A second fetch from the same offset is usual: it may be sent before the response to the first arrives.
 """
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 """Special timestamps of ListOffsets."""
@@ -76,8 +77,8 @@ class LeaderRole(ReadableRole):
         "_state",
         "_waiters",
         "below_min_isr",
+        "counted_end_offset",
         "epoch_start_offset",
-        "flushed_end_offset",
         "host",
         "isr",
         "log",
@@ -91,32 +92,36 @@ class LeaderRole(ReadableRole):
         self.log = partition.log
         self.leader_epoch = state.leader_epoch
         self.epoch_start_offset = self.log.log_end_offset
-        # What this replica synced as a follower counts: it need not be synced again.
-        self.flushed_end_offset = partition.durable_end_offset
+        self.counted_end_offset = partition.durable_end_offset
+        """The end up to which the leader's own log counts for the high watermark. What it flushed as a follower
+        counts too.
+        """
         self.replicas: tuple[int, ...] = ()
         self._state = state
         self.progress: dict[int, FollowerProgress] = {}
         self.isr: Isr = CommittedIsr(state.isr)
         self.below_min_isr = False
         self._counted: tuple[FollowerProgress, ...] = ()
+        """The followers in the maximal ISR."""
         self._outside: tuple[FollowerProgress, ...] = ()
+        """All other followers."""
         self._proposed: tuple[IsrMember, ...] = ()
         self._waiters: deque[tuple[int, CommitWaiter]] = deque()
         self._take_replicas(state, caught_up_at=self.host.now())
         self._set_isr(self.isr)
 
     def begin(self) -> None:
-        """Take over: what this replica has flushed counts from now on."""
+        """Start to lead: drop state that held under the former leader only, and flush the rest of the log."""
         damage = self.log.damage
         if damage is not None:
             self.host.log_event("damaged_replica_leads", self.partition, readable_until=damage.offset)
         if self._state.unclean_epoch == self.leader_epoch:
             # What this replica refused as a follower may have been acknowledged by the former leader, and lost.
             self.log.producers.refused_batches.clear()
-        # A confirmation holds for one leadership: the transaction may have ended while another replica led.
+        # A verification holds for one leadership: the transaction may have ended while another replica led.
         self.log.producers.verifications.clear()
         self.log.on_high_watermark_updated(self.partition.high_watermark)
-        if self.flushed_end_offset < self.log.log_end_offset:
+        if self.counted_end_offset < self.log.log_end_offset:
             self.host.request_flush(self.partition)
         self.maybe_advance_high_watermark()
 
@@ -185,9 +190,9 @@ class LeaderRole(ReadableRole):
         if self.below_min_isr:
             raise NotEnoughReplicas()
         producers = self.log.producers
-        producer_id, epoch, commit, coordinator_epoch, version, *seen = marker
+        producer_id, epoch, commit, coordinator_epoch, version, *expected = marker
         if marker.txn_first_offset != NO_OFFSET:
-            producers.check_open_transaction(producer_id, *seen)
+            producers.check_open_transaction(producer_id, *expected)
         is_needed = producers.check_marker(
             producer_id, epoch, coordinator_epoch=coordinator_epoch, transaction_version=version
         )
@@ -208,16 +213,17 @@ class LeaderRole(ReadableRole):
         return self.log.producers.active()
 
     def _note_appended(self, end_before: int) -> None:
-        """A follower that had everything until now was caught up until now, even if it fetched long ago."""
+        """Note which followers were caught up until now, wake their fetches, and request a flush."""
         host = self.host
         now = host.now()
+        # A follower that had everything was caught up until this append, even if it fetched long ago.
         for progress in self.progress.values():
             if progress.end_offset == end_before:
                 progress.caught_up_at = now
-        self.partition.log_end_moved()  # first, so that followers fetch it before the own sync blocks the loop
+        self.partition.log_end_moved()  # first: followers can fetch while this replica syncs
         host.request_flush(self.partition)
         if not host.flush_before_commit:
-            self.note_flushed(self.log.log_end_offset)
+            self.note_counted_end(self.log.log_end_offset)
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
         if end_offset <= self.partition.high_watermark:
@@ -237,17 +243,17 @@ class LeaderRole(ReadableRole):
 
     # -- the high watermark -------------------------------------------------------------------------------------
 
-    def note_flushed(self, end_offset: int) -> None:
-        self.flushed_end_offset = end_offset
+    def note_counted_end(self, end_offset: int) -> None:
+        """Count the leader's own log up to `end_offset`: flushed, or written with log.flush.policy=os."""
+        self.counted_end_offset = end_offset
         self.maybe_advance_high_watermark()
 
     def maybe_advance_high_watermark(self) -> None:
-        """Move the high watermark as far as the maximal ISR has flushed, and complete the waiting requests."""
+        """Advance the high watermark by the first law of this module, and complete the requests that wait for it."""
         if self.below_min_isr:
             return  # committed records have to be on min.insync.replicas disks, however small the ISR is
         partition = self.partition
-        # The leader counts what it has synced, unless log.flush.policy=os: acks=all promises to outlive a power loss.
-        high_watermark = self.flushed_end_offset
+        high_watermark = self.counted_end_offset
         for progress in self._counted:
             if progress.end_offset < high_watermark:  # noqa: PLR1730 - half the price of min() on the hot path
                 high_watermark = progress.end_offset
@@ -266,12 +272,15 @@ class LeaderRole(ReadableRole):
             self._waiters.popleft()[1].committed(partition)
 
     def _is_about_to_join(self, progress: FollowerProgress) -> bool:
-        """A follower that is always a fetch behind would never reach a high watermark that runs ahead of it."""
+        """Return whether a follower outside the ISR holds back the high watermark until it joins, as in Kafka.
+
+        Otherwise the high watermark would run ahead of a follower that is always a fetch behind, and never let it join.
+        """
         host = self.host
         return (
             progress.is_caught_up
             and host.now() - progress.caught_up_at <= host.replica_lag_time_max
-            and self._is_eligible(progress)
+            and self._may_join_isr(progress)
         )
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -290,8 +299,8 @@ class LeaderRole(ReadableRole):
         progress = self._progress_of(replica)
         refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
         if last_fetched_epoch > self.leader_epoch:
-            # No leader ever wrote in that epoch: it rotted on the replica's disk, where no CRC covers it. The replica
-            # diverges from this log where that epoch begins.
+            # No leader ever wrote in that epoch: the epoch of the replica's last batch rotted on its disk, since no CRC
+            # covers it. The replica has to truncate to where that epoch begins in its log.
             refused = 0, EpochEnd(log.latest_epoch, log.log_end_offset)
         if refused is not None:
             return self._refuse(*refused)
@@ -306,8 +315,8 @@ class LeaderRole(ReadableRole):
             times = progress.served_times + 1 if offset == progress.served_offset else 1
             # a reader that repeats a fetch may have refused what our memory holds: check it
             checked = times % CHECKED_REFETCH_INTERVAL == 0
-            if checked and (parting := find_rot_before(log, offset, last_fetched_epoch)) is not None:
-                return self._refuse(0, parting)
+            if checked and (diverging := find_rot_before(log, offset, last_fetched_epoch)) is not None:
+                return self._refuse(0, diverging)
             records, read_end = log.read_with_end(
                 offset, max_bytes, end_offset=end, min_one=min_one, checked=checked
             )
@@ -324,7 +333,10 @@ class LeaderRole(ReadableRole):
     def offset_for_timestamp(
         self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
     ) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch); OffsetNotAvailable while the high watermark is before this epoch."""
+        """Return (offset, timestamp, leader epoch), or None if there is no such record.
+
+        Raise OffsetNotAvailable while the high watermark is before this epoch, for LATEST or if no record was found.
+        """
         log = self.log
         partition = self.partition
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
@@ -339,9 +351,9 @@ class LeaderRole(ReadableRole):
             end = partition.last_stable_offset if read_committed else partition.high_watermark
         # A new leader's high watermark may lie below its predecessor's (KIP-207). Until a record of this epoch is
         # committed, the end is not returned, or it would seem to go back.
-        settled = replica or partition.high_watermark >= self.epoch_start_offset
+        is_end_known = replica or partition.high_watermark >= self.epoch_start_offset
         if timestamp_ms == LATEST:
-            if not settled:
+            if not is_end_known:
                 raise OffsetNotAvailable()
             return end, NO_TIMESTAMP, self.leader_epoch
         if search is not None:
@@ -353,12 +365,12 @@ class LeaderRole(ReadableRole):
         self.host.touch(partition)  # indexes were loaded
         if found is not None and found[0] < end:
             return found
-        if not settled:
+        if not is_end_known:
             raise OffsetNotAvailable()
         return None
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """The end of the largest epoch ≤ `leader_epoch`. KafkaStorageError if a damaged log makes it unknown."""
+        """Return the end of the largest epoch ≤ `leader_epoch`. Raise KafkaStorageError if it is past damage."""
         end = epoch_end_of(self.log, self.leader_epoch, leader_epoch)
         damage = self.log.damage
         if damage is not None and end.end_offset >= damage.offset:
@@ -366,7 +378,7 @@ class LeaderRole(ReadableRole):
         return end
 
     def delete_records(self, offset: int) -> int:
-        """Move the log start up to `offset` (-1: the high watermark); OffsetOutOfRange past the high watermark."""
+        """Move the log start up to `offset` (-1: the high watermark). Raise OffsetOutOfRange beyond that."""
         high_watermark = self.partition.high_watermark
         target = high_watermark if offset == NO_OFFSET else offset
         if not 0 <= target <= high_watermark:
@@ -384,7 +396,7 @@ class LeaderRole(ReadableRole):
             self.partition.low_watermark_moved()
 
     def low_watermark(self) -> int:
-        """The least log start of all replicas in service: records before it are deleted everywhere (KIP-107)."""
+        """Return the least log start of all replicas in service. Records before it are deleted everywhere (KIP-107)."""
         brokers = self.host.brokers()
         starts = [
             progress.log_start_offset
@@ -402,7 +414,7 @@ class LeaderRole(ReadableRole):
         return progress
 
     def _note_fetch(self, progress: FollowerProgress, offset: int, broker_epoch: int) -> None:
-        """A fetch at `offset` proves that everything before it is on the follower's disk."""
+        """Note that everything before `offset` counts on the follower (see `FollowerProgress`)."""
         if offset < progress.end_offset:
             self.host.touch(self.partition)  # it lost records
         progress.note_fetch(
@@ -413,8 +425,8 @@ class LeaderRole(ReadableRole):
         self.maybe_advance_high_watermark()
 
     def _consider_joining(self, progress: FollowerProgress) -> None:
-        # One proposal at a time: the controller applies it by partition epoch, and a second proposal would fence the
-        # first.
+        # One proposal at a time: applying the first raises the partition epoch, so the controller would refuse the
+        # second.
         if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
             return
         # A damaged leader would consider a replica in sync that lacks what the leader itself has lost.
@@ -427,11 +439,11 @@ class LeaderRole(ReadableRole):
             or progress.end_offset < self.epoch_start_offset
         ):
             return
-        if self._is_eligible(progress):
+        if self._may_join_isr(progress):
             self._propose(PendingExpand(self.isr.committed, progress.broker_id))
 
-    def _is_eligible(self, progress: FollowerProgress) -> bool:
-        """KIP-841: neither fenced nor shutting down. KIP-903: still the incarnation that fetched."""
+    def _may_join_isr(self, progress: FollowerProgress) -> bool:
+        """Return whether the broker is in service (KIP-841), and still the incarnation that fetched (KIP-903)."""
         broker = self.host.brokers().get(progress.broker_id)
         return (
             broker is not None
@@ -443,7 +455,7 @@ class LeaderRole(ReadableRole):
     def _propose(self, isr: PendingExpand | PendingShrink) -> None:
         # the union counts from here on: the controller may act before its answer arrives
         self._set_isr(isr)
-        # the epochs of the incarnations that proved it, not of later incarnations (KIP-903)
+        # the epochs of the incarnations that fetched, not of later ones (KIP-903)
         self._proposed = tuple(IsrMember(member, self._broker_epoch(member)) for member in isr.proposed)
         self.host.submit_isr_change(self.partition)
 
@@ -466,9 +478,9 @@ class LeaderRole(ReadableRole):
             self._propose(PendingShrink(self.isr.committed, leaving))
 
     @property
-    def is_isr_settled(self) -> bool:
-        """Whether all replicas are in sync and at the log's end. Then no replica leaves the ISR before the next
-        append.
+    def all_caught_up(self) -> bool:
+        """Whether all replicas are in the committed ISR and at the log's end. No replica can then leave the ISR before
+        the next append.
         """
         if self._outside or type(self.isr) is not CommittedIsr:
             return False
@@ -476,7 +488,7 @@ class LeaderRole(ReadableRole):
         return all(progress.end_offset == end for progress in self._counted)
 
     def pending_isr_change(self) -> IsrChange | None:
-        """The pending change in the form that the controller expects; None if there is none."""
+        """Return the pending change as the controller expects it, or None."""
         if type(self.isr) is CommittedIsr:
             return None
         partition = self.partition
@@ -484,19 +496,19 @@ class LeaderRole(ReadableRole):
         return IsrChange(partition.topic_id, partition.index, *epochs, self._proposed)
 
     def _broker_epoch(self, member: int) -> int:
-        """-1 for a member that has not fetched yet: the controller then leaves its epoch unchecked (KIP-903)."""
+        """Return a member's broker epoch, or -1 before its first fetch, which the controller accepts (KIP-903)."""
         if member == self.host.broker_id:
             return self.host.broker_epoch()
         progress = self.progress.get(member)
         return -1 if progress is None else progress.broker_epoch
 
     def revert_isr_change(self) -> None:
-        """The controller certainly refused the change: return to the committed ISR."""
+        """Return to the committed ISR, after the controller has certainly refused the change."""
         self._set_isr(CommittedIsr(self.isr.committed))
         self.maybe_advance_high_watermark()
 
-    def commit_isr(self, isr: tuple[int, ...], eligible: tuple[int, ...]) -> None:
-        """Take over the ISR of the metadata log. Below min.insync.replicas, waiting producers get an error at once."""
+    def adopt_isr(self, isr: tuple[int, ...], eligible: tuple[int, ...]) -> None:
+        """Adopt the ISR that the controller has committed. If it is too small, waiting producers fail at once."""
         before = self.isr.committed
         self._state = msgspec.structs.replace(self._state, eligible=eligible)
         self._set_isr(CommittedIsr(isr))
@@ -517,7 +529,7 @@ class LeaderRole(ReadableRole):
         self.isr = isr
         maximal = isr.maximal
         me = self.host.broker_id
-        self._counted = tuple(self._follower(member) for member in maximal if member != me)
+        self._counted = tuple(self.progress[member] for member in maximal if member != me)  # isr ⊆ replicas
         self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
         min_insync = self.log.config.min_insync_replicas
         self.below_min_isr = self._state.is_under_min_isr(min_insync, isr.committed)
@@ -527,12 +539,8 @@ class LeaderRole(ReadableRole):
         """The replicas that the controller may elect cleanly: in the ISR, or about to be, or eligible."""
         return (*self.isr.maximal, *self._state.eligible)
 
-    def _follower(self, member: int) -> FollowerProgress:
-        # isr ⊆ replicas, so every member is known
-        return self.progress[member]
-
     def _take_replicas(self, state: PartitionState, *, caught_up_at: float) -> None:
-        """ISR members start with a full lag window, other replicas with none."""
+        """Keep the progress of known followers. New ISR members start as caught up, other new replicas as never."""
         me = self.host.broker_id
         self.replicas = state.replicas
         known = self.progress
@@ -548,7 +556,7 @@ class LeaderRole(ReadableRole):
         if state.replicas != self.replicas:
             self._take_replicas(state, caught_up_at=self.host.now())
             self.partition.low_watermark_moved()
-        self.commit_isr(state.isr, state.eligible)
+        self.adopt_isr(state.isr, state.eligible)
 
     def resign(self, error: type[KafkaError]) -> None:
         self._fail_waiters(error)

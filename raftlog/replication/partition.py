@@ -31,7 +31,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd, TopicPartition
-from raftlog.metadata.controller_api import IsrChange, IsrChangeResult
+from raftlog.metadata.broker_requests import IsrChange, IsrChangeResult
 from raftlog.metadata.image import PartitionState
 from raftlog.records.header import read_header
 from raftlog.records.validation import NeedsStepwiseValidation
@@ -129,7 +129,7 @@ class Partition:
         return type(self.role) is LeaderRole
 
     def in_sync(self, broker_id: int) -> bool | None:
-        """Whether a replica is in the ISR as this leader knows it; None where this replica does not lead."""
+        """Return whether a replica is in the ISR as this leader knows it; None where this replica does not lead."""
         role = self.role
         return broker_id in role.isr.committed if type(role) is LeaderRole else None
 
@@ -195,13 +195,13 @@ class Partition:
             role.update(state)
 
     def _weigh_damage(self, state: PartitionState) -> None:
-        """Return whether the metadata trusts this replica in spite of its damaged log."""
+        """Accept a damaged log if the metadata trusts this replica again (see the module)."""
         if self.log.damage is None:
             self._left_isr = False
             return
         me = self.host.broker_id
         chosen = state.leader == me and state.unclean_epoch == state.leader_epoch > self.leader_epoch
-        if me not in state.trusted or state.isr_lost:
+        if me not in state.trusted:
             self._left_isr = True
         elif self._left_isr or chosen:
             self._accept_damage(chosen=chosen)
@@ -233,7 +233,7 @@ class Partition:
         self.low_watermark_moved()
 
     def go_offline(self, error: type[KafkaError] = KafkaStorageError) -> None:
-        """The disk failed (or, with another error, the replica was removed): refuse all requests from now on."""
+        """Refuse all requests from now on: the disk failed or, with another error, the replica was removed."""
         role = self.role
         if type(role) is OfflineRole:
             return
@@ -251,7 +251,7 @@ class Partition:
         self.high_watermark_moved()
 
     def cut_damage(self) -> bool:
-        """Follower: cut off damage that a reader found, so that it is fetched again. Return whether there was any."""
+        """Cut off damage that a reader found, so that a follower fetches it again. Return whether there was any."""
         role = self.role
         try:
             return type(role) is FollowerRole and role.cut_damage()
@@ -260,7 +260,7 @@ class Partition:
             return False
 
     def has_lost_leader(self) -> bool:
-        """Follower: it has not heard of its leader for replica.lag.time.max.ms, so it serves no consumers."""
+        """Return whether this follower serves no consumers: its leader was silent for replica.lag.time.max.ms."""
         role = self.role
         return type(role) is FollowerRole and role.has_lost_leader(self.host.now())
 
@@ -270,11 +270,11 @@ class Partition:
         return self.role.reason if type(self.role) is FailedRole else None
 
     def stop_replica(self, *, elsewhere: bool = False) -> None:
-        """The topic was deleted or, if it goes on `elsewhere`, this broker no longer holds a replica."""
+        """Refuse all requests: the topic was deleted or, if it goes on `elsewhere`, the replica moved away."""
         self.go_offline(NotLeaderOrFollower if elsewhere else UnknownTopicOrPartition)
 
     def reevaluate_isr(self) -> None:
-        """Brokers came, went or changed: an idle follower may now join the ISR."""
+        """Re-evaluate the ISR after brokers came, went or changed: an idle follower may now join it."""
         self.role.reevaluate_isr()
 
     def maybe_shrink_isr(self) -> None:
@@ -360,7 +360,7 @@ class Partition:
             raise self.storage_failed(error) from error
 
     def active_producers(self) -> list[ActiveProducer]:
-        """The producers that the log knows; of a follower, as far as it has fetched. KafkaStorageError offline."""
+        """Return the producers that the log knows; of a follower, as far as it has fetched."""
         return self.role.active_producers()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
@@ -414,7 +414,7 @@ class Partition:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
 
     def read_error_for_client(self, error: KafkaError) -> KafkaError:
-        """The error for a reader after a failed read: a damaged log is not the client's fault."""
+        """Return the error for a reader after a failed read: a damaged log is not the client's fault."""
         if not isinstance(error, CorruptMessage) or self.log.damage is None:
             return error
         self.host.log_damaged(self)
@@ -429,12 +429,11 @@ class Partition:
         replica: bool = False,
         search: Search | None = None,
     ) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None if there is no such
-        record.
+        """Return (offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None if there is no
+        such record.
 
-        `search` returns the result of the log's own search, if that ran elsewhere already.
-
-        OffsetNotAvailable until this leader has committed up to the start of its epoch (KIP-207).
+        `search` returns the result of the log's own search, if that ran elsewhere already. Raise OffsetNotAvailable for
+        the end, until this leader has committed up to the start of its epoch (KIP-207).
         """
         self._check_leader_epoch(current_leader_epoch)
         try:
@@ -450,22 +449,22 @@ class Partition:
         return self.role.epoch_end(leader_epoch)
 
     def delete_records(self, offset: int) -> int:
-        """Leader: drop what lies before `offset` (-1: all that is committed); returns the new log start."""
+        """Drop what lies before `offset` (-1: all that is committed). Return the new log start."""
         try:
             return self.role.delete_records(offset)
         except OSError as error:
             raise self.storage_failed(error) from error
 
     def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
-        """Leader: a follower's fetch says that its log begins here."""
+        """Note where a follower's log begins, as its fetch says."""
         self.role.note_log_start(replica, log_start_offset)
 
     def low_watermark(self) -> int:
-        """Leader: the offset below which no replica in service has records. NotLeaderOrFollower."""
+        """Return the offset below which no replica in service has records. Raise NotLeaderOrFollower."""
         return self.role.low_watermark()
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """KIP-320: the client's epoch must be this replica's; -1 skips the check, and in a fetch any negative epoch."""
+        """Raise if the client's leader epoch is not this replica's (KIP-320); -1, in a fetch any negative, passes."""
         if current_leader_epoch in (NO_EPOCH, self.role.leader_epoch):
             return
         if type(self.role) is OfflineRole:
@@ -479,10 +478,10 @@ class Partition:
 
         Under log.flush.policy=os later writes count already, and a sync does not revoke them.
         """
-        self.role.note_flushed(end_offset if self.host.flush_before_commit else self.log.log_end_offset)
+        self.role.note_counted_end(end_offset if self.host.flush_before_commit else self.log.log_end_offset)
 
     def pending_isr_change(self) -> IsrChange | None:
-        """Leader: the ISR change to send to the controller, or None. It stays the same until it is answered."""
+        """Return the ISR change to send to the controller, or None. It stays the same until it is answered."""
         return self.role.pending_isr_change() if type(self.role) is LeaderRole else None
 
     def complete_isr_change(self, change: IsrChange, answer: IsrChangeResult) -> bool:
@@ -497,7 +496,7 @@ class Partition:
         if answer.error_code == 0:
             if answer.leader_epoch == role.leader_epoch and answer.partition_epoch > self.partition_epoch:
                 self.partition_epoch = answer.partition_epoch
-                role.commit_isr(answer.isr, answer.eligible)
+                role.adopt_isr(answer.isr, answer.eligible)
             return False
         if answer.error_code in ISR_CHANGE_REJECTED:
             role.revert_isr_change()
@@ -509,6 +508,7 @@ class Partition:
     def park(self, waiter: FetchWaiter) -> None:
         """Wake this consumer's fetch when the high watermark moves, until it is unparked."""
         self.waiting_consumers[waiter] = None
+        self.host.awaited[self] = None
 
     def park_replica(self, waiter: ReplicaFetchWaiter) -> None:
         """Wake this follower's session when the log end moves, until it is unparked."""

@@ -28,23 +28,26 @@ class ReplicaHost(Protocol):
     flush_before_commit: bool
     """log.flush.policy=commit: only synced records count. False: written records count (Kafka's contract)."""
 
+    awaited: dict[Partition, None]
+    """The partitions with waiting consumers, and some that had any. The host drops those that have none."""
+
     def now(self) -> float:
-        """Loop seconds."""
+        """Return loop seconds."""
 
     def latest_ms(self) -> int:
-        """The time of `Ages.latest_ms`: segments of records without timestamps roll and age by it."""
+        """Return the time of `Ages.latest_ms`: segments of records without timestamps roll and age by it."""
 
     def broker_epoch(self) -> int:
-        """This broker's own epoch, -1 before it registered."""
+        """Return this broker's own epoch, -1 before it registered."""
 
     def brokers(self) -> Mapping[int, BrokerState]:
-        """Every registered broker, from the newest metadata image."""
+        """Return every registered broker, from the newest metadata image."""
 
     def was_deleted(self, topic: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes, to this broker's knowledge."""
+        """Return whether a topic of this name was deleted in the last minutes, to this broker's knowledge."""
 
     def request_flush(self, partition: Partition) -> None:
-        """The log has bytes that are not durable: sync it and call `partition.note_flushed`."""
+        """Sync the log, since it has bytes that are not durable, and call `partition.note_flushed`."""
 
     def touch(self, partition: Partition) -> None:
         """Have recurring work visit the replica: it changed in a way that is neither an append nor an event."""
@@ -53,7 +56,7 @@ class ReplicaHost(Protocol):
         """Call `partition.wake_parked()` once, soon. Not called again until that happened."""
 
     def heard_of_leader_at(self, partition: Partition) -> float:
-        """When this follower's leader last answered a fetch of the partition (loop seconds); -inf if it never did."""
+        """Return when this follower's leader last answered a fetch of the partition (loop seconds); -inf if never."""
 
     def fetch_soon(self, partition: Partition) -> None:
         """Fetch a followed partition once more: consumers read here now, and need each new high watermark."""
@@ -64,10 +67,10 @@ class ReplicaHost(Protocol):
         """
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
-        """The disk refused a write or a read: take its log directory offline."""
+        """Take the log directory offline: the disk refused a write or a read."""
 
     def log_damaged(self, partition: Partition) -> None:
-        """The log lacks records that it once had: report that to the controller until it is repaired.
+        """Report to the controller that the log lacks records that it once had, until it is repaired.
 
         Also called for a replica that failed (`Partition.failure`) and fetches no more. It may be called again, and
         from the thread of a cold read.
@@ -113,7 +116,7 @@ class ReplicaId(NamedTuple):
 
 
 class TxnMarker(NamedTuple):
-    """The end of a transaction, as its coordinator decided. `epoch`: the producer's (see `check_marker`).
+    """The end of a transaction, as its coordinator decided. `epoch`: the producer's (see `ProducerState.check_marker`).
 
     `txn_first_offset`: if not -1, the offset that an operator saw, at which the transaction must begin. Then
     `last_sequence` and `last_timestamp` must also match its producer's last batch.
@@ -132,7 +135,7 @@ class TxnMarker(NamedTuple):
 class PartitionRead(NamedTuple):
     """The result of one fetch of one partition; `error_code` other than 0 comes with empty records.
 
-    `records` None: they are not in memory; read the log in a thread, not `cached`. `diverging`: the reader's log left
+    `records` None: they are not in the page cache; read the log in a thread. `diverging`: the reader's log left
     the leader's at or before this point; it must truncate (KIP-595). `aborted`: (producer id, first offset) of aborted
     transactions, only for read_committed; () as long as `records` is None.
     """

@@ -90,8 +90,8 @@ class ReplicaRole:
     def low_watermark(self) -> int:
         raise self.error()
 
-    def note_flushed(self, end_offset: int) -> None:
-        """A sync ended: only a leader's high watermark depends on it."""
+    def note_counted_end(self, end_offset: int) -> None:
+        """Note up to where this replica's own log counts; only a leader's high watermark depends on it."""
 
     def resign(self, error: type[KafkaError]) -> None:
         """Leave this role and fail its waiting requests with `error`."""
@@ -139,12 +139,12 @@ class ReadableRole(ReplicaRole):
             0, high_watermark, stable, log.log_start_offset, records, None, aborted, read_end
         )
 
-    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
-        """Return the response to a reader whose position is out of range, or whose log diverges at `parting`."""
+    def _refuse(self, error: int, diverging: EpochEnd | None) -> PartitionRead:
+        """Return the response to a reader whose position is out of range, or whose log diverges at `diverging`."""
         partition = self.partition
         start = partition.log.log_start_offset
         return PartitionRead(
-            error, partition.high_watermark, partition.last_stable_offset, start, b"", parting
+            error, partition.high_watermark, partition.last_stable_offset, start, b"", diverging
         )
 
 

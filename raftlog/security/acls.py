@@ -105,7 +105,7 @@ class Acl(msgspec.Struct, frozen=True, array_like=True):
         }
 
     def concerns(self, name: str) -> bool:
-        """Whether this ACL applies to a resource of its type, by the resource's name."""
+        """Return whether this ACL applies to a resource of its type, by the resource's name."""
         if self.pattern_type is PatternType.PREFIXED:
             return name.startswith(self.resource_name)
         return self.resource_name == name or self.is_about_all
@@ -159,7 +159,7 @@ class AclFilter(NamedTuple):
         }
 
     def matches(self, acl: Acl) -> bool:
-        """Whether the filter matches an ACL."""
+        """Return whether the filter matches an ACL."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._matches_pattern(acl)

@@ -133,7 +133,7 @@ class _Patterns:
         return found
 
     def cover(self, acl: Acl) -> bool:
-        """Whether an ACL here covers every name that another ACL covers."""
+        """Return whether an ACL here covers every name that another ACL covers."""
         if WILDCARD in self._literal:
             return True
         if acl.is_about_all:
@@ -185,7 +185,7 @@ class _RulesOfType:
         return [of[each] for each in {principal: None, EVERY_USER: None} if each in of]
 
     def has_about(self, name: str) -> bool:
-        """Whether there is any ACL for a resource, of any principal."""
+        """Return whether there is any ACL for a resource, of any principal."""
         return bool(self._all.about(name))
 
 
@@ -241,7 +241,7 @@ class Authorizer:
     def allows(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether a principal may do something with a resource, from an address."""
+        """Return whether a principal may do something with a resource, from an address."""
         try:
             return self._answers[principal][host, operation, resource_type, name]
         except KeyError:
@@ -276,7 +276,7 @@ class Authorizer:
     def allows_any(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Whether a principal may do something with at least some resource of a type (KIP-679).
+        """Return whether a principal may do something with at least some resource of a type (KIP-679).
 
         Implied operations do not count, as in Kafka.
         """

@@ -126,7 +126,7 @@ class WindowedRate:
         return (self._numbers[-1] + self._most) * self._seconds - now if self._numbers else 0.0
 
     def is_idle(self, now: float) -> bool:
-        """Whether there was no recent use. A new rate would then give the same answers."""
+        """Return whether there was no recent use. A new rate would then give the same answers."""
         self._forget(int(now / self._seconds))
         return not self._numbers
 

@@ -34,15 +34,15 @@ class DelegationToken(msgspec.Struct, frozen=True, array_like=True):
     max_ms: int
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether it is no longer valid for a login."""
+        """Return whether it is no longer valid for a login."""
         return self.expires_ms < now_ms
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Whether a principal may renew and expire it."""
+        """Return whether a principal may renew and expire it."""
         return principal == self.owner or principal in self.renewers
 
     def concerns(self, principal: str) -> bool:
-        """Whether a principal may see it without any other right."""
+        """Return whether a principal may see it without any other right."""
         return principal == self.requester or self.may_be_renewed_by(principal)
 
 

@@ -65,7 +65,7 @@ class ShareLimits(NamedTuple):
         return max(MIN_THROTTLED_DELIVERIES, -(-self.delivery_count // 2))
 
     def is_last_delivery(self, delivery_count: int) -> bool:
-        """Whether a record that was delivered so often may be delivered only once more, and alone."""
+        """Return whether a record that was delivered so often may be delivered only once more, and alone."""
         return self.delivery_count >= ALONE_FROM_LIMIT and delivery_count >= self.delivery_count - 1
 
     def state_after_release(self, delivery_count: int) -> DeliveryState:

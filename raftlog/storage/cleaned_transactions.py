@@ -27,7 +27,7 @@ class CleanedTransactionMetadata:
         self._under_way: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether the data batch belongs to an aborted transaction."""
+        """Return whether the data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         self._under_way.add(header.producer_id)
@@ -38,7 +38,7 @@ class CleanedTransactionMetadata:
         return found >= 0 and header.base_offset < known[found].last_offset
 
     def is_empty_transaction_marker(self, header: BatchHeader) -> bool:
-        """Whether no batch of the transaction that this marker ends is left before it."""
+        """Return whether no batch of the transaction that this marker ends is left before it."""
         is_empty = header.producer_id not in self._under_way
         self._under_way.discard(header.producer_id)
         return is_empty

@@ -10,7 +10,7 @@ anew without what is superseded, group by group, each put in its place at once. 
   and as a leader makes followers truncate what only they have;
 - a tombstone, and the marker of a transaction without batches, until delete.retention.ms after the cleaning that found
   it, and longer while a replica is offline: it would keep the deleted record and serve it later;
-- everything from the first undecided transaction on: `end_limit` is the last stable offset.
+- everything from the first undecided transaction on: the last stable offset bounds a cleaning.
 
 Ordering law: a group is replaced only after those before it, and `cleaned_until` moves after all of them. So a
 tombstone is never removed before the records that it deletes.
@@ -239,7 +239,7 @@ class Cleaning:
     def _filter_marker(
         self, batch: LogBatch, outcomes: CleanedTransactionMetadata, *, is_last: bool
     ) -> bytes | memoryview | None:
-        """A marker is kept whole or not at all: an empty marker would lose its producer's epoch."""
+        """Return a marker whole, or None: an empty marker would lose its producer's epoch."""
         header = batch.header
         is_marker = read_end_marker(batch.whole) is not None
         ends_nothing = outcomes.is_empty_transaction_marker(header)
@@ -312,7 +312,7 @@ class Cleaning:
         )
 
     def _is_wanted(self, record: RawRecord, base_offset: int, horizon_ms: int | None) -> bool:
-        """A compacted topic drops records without a key: no reader can look them up."""
+        """Return whether a record stays. One without a key does not: no reader of a compacted topic can look it up."""
         if record.key is None or self._map.newest(record.key) > base_offset + record.offset_delta:
             return False
         return record.has_value or horizon_ms is None or not self._is_over(horizon_ms)

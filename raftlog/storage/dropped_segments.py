@@ -29,7 +29,9 @@ KINDS: Final = (*SIDE_KINDS, ".snapshot", ".log")
 
 def dropped_offsets(names: list[str], suffix: str) -> list[int]:
     """Return the sorted base offsets of the segments of which a file has the suffix."""
-    return sorted({offset for kind in KINDS for offset in offsets_in_names(names, kind + suffix)})
+    marked = [name for name in names if name.endswith(suffix)]
+    kinds = KINDS if marked else ()  # most folders have none, and a start looks at all folders
+    return sorted({offset for kind in kinds for offset in offsets_in_names(marked, kind + suffix)})
 
 
 def finish_drops(disk: Disk, directory: str, names: list[str]) -> int | None:
@@ -61,7 +63,7 @@ def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _remove_orphans(disk: Disk, directory: str, names: list[str]) -> None:
-    """A later segment may begin at the same offset, and must not inherit the aborted transactions."""
+    """Remove files beside no log: a later segment at the same offset must not inherit aborted transactions."""
     held = set(offsets_in_names(names, ".log"))
     for kind in SIDE_KINDS:
         for base in offsets_in_names(names, kind):

@@ -104,7 +104,7 @@ class LeaderEpochs:
             return NO_EPOCH
 
     def begins_at(self, offset: int) -> bool:
-        """Whether an epoch begins at `offset`."""
+        """Return whether an epoch begins at `offset`."""
         found = bisect_left(self._starts, offset)
         return found < len(self._starts) and self._starts[found] == offset
 

@@ -45,7 +45,7 @@ def iter_valid_batches(
 
 
 def _is_believed(records: memoryview, position: int, header: BatchHeader, gaps: GapPolicy) -> bool:
-    """Whether there is a hole before that batch. CorruptMessage if the next batch contradicts it."""
+    """Return whether there is a hole before that batch. CorruptMessage if the next batch contradicts it."""
     after = position + header.length
     if after + HEADER_BYTES > len(records):
         return gaps is GapPolicy.IF_REPEATED and position == 0

@@ -95,7 +95,7 @@ class FlushState:
         return bool(self.directories) or (self._ticket is not None and bool(self._ticket.directories))
 
     def has_durable_name(self, segment: Segment) -> bool:
-        """Whether a segment keeps its name after a power loss: part of it was flushed, or all names were synced."""
+        """Return whether a segment keeps its name after a power loss: a part was flushed, or all names were synced."""
         return segment.base_offset < self.flushed_end_offset or not self.has_unsynced_names
 
     @classmethod

@@ -33,6 +33,7 @@ class LogReads:
     _segments: LogSegments
     _epochs: LeaderEpochs
     _uncut_from: int | None
+    truncation_count: int
 
     def read(
         self,
@@ -136,15 +137,17 @@ class LogReads:
         """Find the first bad batch. False if all are sound: the index had misled, and is rebuilt."""
         if segment not in self._segments.all:
             raise FileNotFoundError(f"{segment.path}.log was replaced during the read")
-        end_offset = segment.end_offset
+        end_offset, cuts = segment.end_offset, self.truncation_count
         bad = damages.first_bad_offset(segment, offset)
         if bad >= end_offset:
             segment.rebuild_indexes()
             return False
-        if self._uncut_from is None or bad < self._uncut_from:
-            # In this order: the loop may cut the damage at once while another thread finds it.
-            self.damage = damages.merge_damage(self.damage, damages.Damage(bad, self.log_end_offset))
+        if self.truncation_count == cuts and (self._uncut_from is None or bad < self._uncut_from):
+            # In this order: the loop may cut the log between any two of these lines, while another thread finds the
+            # damage. It takes a log for repaired only if there is nothing to cut.
+            damage = damages.Damage(bad, self.log_end_offset)
             self._uncut_from = bad
+            self.damage = damages.merge_damage(self.damage, damage)
         return True
 
     def epoch_end(self, epoch: int) -> EpochEnd:

@@ -38,7 +38,7 @@ class LogToClean(NamedTuple):
         return self.dirty_bytes / self.total_bytes if self.total_bytes else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
-        """Whether a cleaning is worth while (min.cleanable.dirty.ratio), or overdue."""
+        """Return whether a cleaning is worth while (min.cleanable.dirty.ratio), or overdue."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
@@ -79,7 +79,7 @@ def _is_too_young(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
 
 
 def _oldest_ms(segment: Segment, config: TopicConfig) -> int:
-    """The timestamp of its first batch, as in Kafka; the largest in it if no setting depends on that."""
+    """Return the timestamp of a segment's first batch, as Kafka. LONG_MAX if it has none, or no setting needs it."""
     if config.max_compaction_lag_ms == LONG_MAX:
         return LONG_MAX
     segment.load_time_index()

@@ -58,5 +58,5 @@ class OffsetMap:
 
 
 def _digest(key: bytes) -> bytes:
-    """A short key is its own digest, and shorter than any other digest."""
+    """Return the digest of a key. A short key is its own, and shorter than any other digest."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()

@@ -19,7 +19,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import ClassVar, Final, NamedTuple
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -199,7 +199,8 @@ class ProducerState:
             self._pushed_out_at = producer.active_at
 
     def must_retain_batch(self, header: BatchHeader) -> bool:
-        """Whether this state depends on that batch: a remembered batch, or the last marker where none is remembered.
+        """Return whether this state depends on that batch: a remembered batch, or the last marker where none is
+        remembered.
 
         Batches without sequences are not remembered: the offsets that a producer commits depend on a marker.
         """
@@ -234,7 +235,7 @@ class ProducerState:
     # -- transactions (KIP-890) ----------------------------------------------------------------------------------
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of this very epoch is open."""
+        """Return whether a transaction of this very epoch is open."""
         producer = self.get(producer_id)
         return producer is not None and producer.txn_first_offset != NO_OFFSET and producer.epoch == epoch
 

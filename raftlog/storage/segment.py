@@ -215,7 +215,7 @@ class Segment:
         self.end_offset = headers[-1].end_offset
 
     def has_room(self, header: BatchHeader, *, size: int, now_ms: int) -> bool:
-        """Whether a batch still belongs here once the segment holds `size` bytes; the first batch always does.
+        """Return whether a batch still belongs here once the segment holds `size` bytes; the first batch always does.
 
         A segment rolls before its limits are passed, never after: its indexes have 32 bits for relative offsets. Its
         age is the time between timestamps, or until now where the first batch or this batch has none.

@@ -67,7 +67,7 @@ def _fault(segment: SegmentBytes, position: int, next_offset: int, reason: str) 
 
 
 def _is_torn(segment: SegmentBytes, position: int) -> bool:
-    """Whether a batch is cut off at the end of the file, or was never written though the file had grown."""
+    """Return whether a batch is cut off at the end of the file, or was never written though the file had grown."""
     rest = segment.file.pread(ZEROS_LOOKED_AT, position)
     if not any(rest) or len(rest) < HEADER_BYTES:
         return True

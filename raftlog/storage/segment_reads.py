@@ -48,7 +48,7 @@ def find_read_range(
 
 
 def holds_records(batches: Buffer) -> bool:
-    """Whether any of these whole batches has records: compaction leaves some as a header alone."""
+    """Return whether any of these whole batches has records: compaction leaves some as a header alone."""
     empty = HEADER_BYTES - LENGTH_OVERHEAD
     return any(
         BOUNDS.unpack_from(batches, at)[1] > empty
@@ -57,7 +57,7 @@ def holds_records(batches: Buffer) -> bool:
 
 
 def _is_gap(segment: Segment, offset: int, *, cached: bool) -> bool:
-    """Whether compaction took the batch of that offset; False if `cached` and that is not in memory."""
+    """Return whether compaction took the batch of that offset; False if `cached` and that is not in memory."""
     from raftlog.storage import gap_check  # few nodes meet a gap
 
     return gap_check.check_gap(segment, offset, cached=cached)

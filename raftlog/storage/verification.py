@@ -102,12 +102,12 @@ class Verifications:
             self._confirmed[verification.producer_id] = verification
 
     def holds(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of this epoch may begin."""
+        """Return whether a transaction of this epoch may begin."""
         found = self._confirmed.get(producer_id)
         return found is not None and found.epoch == epoch
 
     def must_begin_with_0(self, producer_id: int) -> bool:
-        """Whether an unknown producer must begin with sequence 0 (Kafka: ProducerAppendInfo)."""
+        """Return whether an unknown producer must begin with sequence 0 (Kafka: ProducerAppendInfo)."""
         found = self._confirmed.get(producer_id)
         return found is not None and found.supports_epoch_bump
 

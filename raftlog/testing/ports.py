@@ -58,7 +58,7 @@ class HeldPorts:
 
 
 def _is_listened_on(port: int) -> bool:
-    """Whether binding without SO_REUSEADDR fails, which also sees the ports that others hold like this."""
+    """Return whether binding without SO_REUSEADDR fails, which also sees the ports that others hold like this."""
     with socket.socket() as attempt:
         try:
             attempt.bind((LOOPBACK, port))

@@ -60,7 +60,7 @@ class Stalled(RuntimeError):
 
 
 class Signs(NamedTuple):
-    """Signs of life of some processes: `told` is any comparable value, and `cpu_s` all CPU time that they used."""
+    """Signs of life of some processes: `printed` is any comparable value, and `cpu_s` all CPU time that they used."""
 
     printed: object = None
     cpu_s: float = 0.0

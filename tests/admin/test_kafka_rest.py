@@ -251,7 +251,7 @@ def test_batch_reports_by_id_what_was_written(api: Api) -> None:
 
 
 @pytest.mark.clients
-def test_group_its_member_and_its_lag(api: Api, cluster: AdminCluster) -> None:
+def test_a_group_shows_its_member_and_its_lag(api: Api, cluster: AdminCluster) -> None:
     """A stock consumer seen through the API: what it reads, and how far it is behind."""
     from confluent_kafka import Consumer
 

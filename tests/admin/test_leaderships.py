@@ -9,7 +9,7 @@ import pytest
 from raftlog.admin.leaderships import drain, transfer_leadership, undrain
 from raftlog.base.errors import BrokerIdNotRegistered, EligibleLeadersNotAvailable, from_code
 from raftlog.metadata.controller_api import BrokerDrain, ErrorReply
-from tests.controller.controller_cluster import ControllerCluster
+from tests.controller.controller_cluster import ControllerCluster, started
 
 
 class Ask:
@@ -27,13 +27,10 @@ class Ask:
 
 @pytest.fixture
 def cluster() -> ControllerCluster:
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (1, 2, 3), (1, 3, 2))
-    return cluster
+    return started(1, 2, 3, t=((1, 2, 3), (1, 3, 2)))
 
 
-async def test_drain_and_back(cluster: ControllerCluster) -> None:
+async def test_a_drained_broker_leads_again_once_that_is_undone(cluster: ControllerCluster) -> None:
     """The response lists what remains; the metadata image carries the drain to all nodes."""
     cluster.alter("t", (1,), partition=1)
     assert await drain(Ask(cluster), 1) == BrokerDrain(1, True, 1)

@@ -138,7 +138,6 @@ def test_a_kafka_setting_that_raftlog_keeps_is_still_checked_by_its_type():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("cordoned.log.dirs", "a log directory cannot be closed to new replicas"),
         ("sasl.kerberos.service.name", "raftlog does not carry out this setting of SASL"),
         (
             "num.replica.alter.log.dirs.threads",
@@ -158,7 +157,6 @@ def test_a_refusal_says_what_is_missing(name: str, says: str):
 
 REFUSED = {
     "config.providers",
-    "cordoned.log.dirs",
     "principal.builder.class",
     "sasl.jaas.config",
     "sasl.kerberos.principal.to.local.rules",

@@ -20,7 +20,7 @@ def test_each_observation_is_counted_once_below_its_bounds(values: list[float]) 
     assert observed.count == len(values)
 
 
-def test_bounds_ascend() -> None:
+def test_bounds_of_buckets_ascend() -> None:
     """Bisection rests on it."""
     for bounds in (LATENCY_BOUNDS_S, SYNC_BOUNDS_S):
         assert list(bounds) == sorted(set(bounds))

@@ -9,7 +9,7 @@ from raftlog.base.jaas import JaasEntry, UnusableJaas, parse_jaas
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-def test_a_line_of_the_documentation():
+def test_the_line_of_the_documentation_is_read():
     """Options are read, quoted or not, and the text form hides them. Source: Kafka, "Configuring PLAIN"."""
     line = f'{PLAIN} required username="admin" password="admin-secret" user_admin="admin-secret" user_al="a;=\\"b";'
     entry = parse_jaas(line)
@@ -18,7 +18,7 @@ def test_a_line_of_the_documentation():
     assert "secret" not in repr(entry)
 
 
-def test_a_module_without_options():
+def test_a_module_needs_no_options():
     """A SCRAM listener's line has none: credentials are in the metadata. Source: Kafka, "Configuring SCRAM"."""
     line = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     assert parse_jaas(line) == JaasEntry("SCRAM", {})

@@ -16,12 +16,7 @@ from raftlog.broker.dispatch import dispatch
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
-from raftlog.metadata.controller_api import (
-    AlterPartition,
-    AlterPartitionReply,
-    IsrChange,
-    IsrChangeResult,
-)
+from raftlog.metadata.broker_requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChangeResult
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import (
     EMPTY_IMAGE,

@@ -27,7 +27,7 @@ from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.early_batches import EarlyBatches
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
-from raftlog.metadata.controller_api import ProducerIdBlock
+from raftlog.metadata.broker_requests import ProducerIdBlock
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request

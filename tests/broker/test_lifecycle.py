@@ -20,14 +20,13 @@ from raftlog.base.errors import (
     StaleBrokerEpoch,
 )
 from raftlog.broker.lifecycle import Lifecycle, Timing
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
     RegisterBroker,
-    Reply,
-    Request,
 )
+from raftlog.metadata.controller_api import Reply, Request
 from raftlog.metadata.image import EMPTY_IMAGE
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.kit.slowness import make_slow

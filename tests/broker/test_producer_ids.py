@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.base.errors import CoordinatorLoadInProgress, NotController
 from raftlog.broker.producer_ids import ProducerIds
-from raftlog.metadata.controller_api import ProducerIdBlock
+from raftlog.metadata.broker_requests import ProducerIdBlock
 
 
 class Controller:

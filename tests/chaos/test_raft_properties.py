@@ -53,29 +53,29 @@ AC: Log = [*A, (2, "c")]
 def test_a_voter_votes_once_a_term() -> None:
     """Raft §5.2; saying so twice to the same candidate is saying it once, and encouraging is no vote."""
     law = RaftProperties(3)
-    law.said(1, 2, VoteGranted(5))
-    law.said(1, 2, VoteGranted(5))
-    law.said(1, 3, PreVote(6, 1, 1))
+    law.on_sent(1, 2, VoteGranted(5))
+    law.on_sent(1, 2, VoteGranted(5))
+    law.on_sent(1, 3, PreVote(6, 1, 1))
     assert not law.violations
-    law.said(1, 3, VoteGranted(5))
+    law.on_sent(1, 3, VoteGranted(5))
     assert law.violations == ["node 1 voted for 2 and for 3 in term 5"]
 
 
 def test_a_candidate_votes_for_itself() -> None:
     """Raft §5.2."""
     law = RaftProperties(3)
-    law.said(1, 2, RequestVote(5, 1, 1))
-    law.said(1, 3, VoteGranted(5))
+    law.on_sent(1, 2, RequestVote(5, 1, 1))
+    law.on_sent(1, 3, VoteGranted(5))
     assert law.violations == ["node 1 voted for 1 and for 3 in term 5"]
 
 
 def test_a_term_is_never_taken_back() -> None:
     """Raft figure 2: currentTerm increases monotonically, over restarts too."""
     law = RaftProperties(3)
-    law.said(1, 2, AppendEntriesResponse(5, 9, False, True))
-    law.said(2, 1, AppendEntriesResponse(4, 9, False, True))
+    law.on_sent(1, 2, AppendEntriesResponse(5, 9, False, True))
+    law.on_sent(2, 1, AppendEntriesResponse(4, 9, False, True))
     assert not law.violations
-    law.said(1, 2, AppendEntriesResponse(4, 9, False, True))
+    law.on_sent(1, 2, AppendEntriesResponse(4, 9, False, True))
     assert law.violations == ["node 1 forgot term 5 and speaks of 4"]
 
 
@@ -83,13 +83,13 @@ def test_a_term_has_one_leader() -> None:
     """Raft figure 3, election safety; the first sign of a leader is noted."""
     law = RaftProperties(3)
     heartbeat = AppendEntries(2, 1, 1, 0, [])
-    assert law.said(1, 2, heartbeat)
-    assert not law.said(1, 3, heartbeat)
-    assert not law.said(2, 3, heartbeat)
+    assert law.on_sent(1, 2, heartbeat)
+    assert not law.on_sent(1, 3, heartbeat)
+    assert not law.on_sent(2, 3, heartbeat)
     assert law.violations == ["nodes 1 and 2 both lead term 2"]
 
 
-def test_logs_match() -> None:
+def test_entries_of_one_index_and_term_match() -> None:
     """Raft figure 3: an entry of one index and term is the same everywhere."""
     law = RaftProperties(3)
     law.inspect({1: voter(AB, term=1), 2: voter(AB, term=1), 3: voter(A, term=1)}, {})

@@ -9,8 +9,8 @@ from tests.cli.live import CommandLine
 
 
 @pytest.fixture
-def raftlog(three: Cluster) -> CommandLine:
-    return CommandLine(three.bootstrap_servers)
+def raftlog(cluster: Cluster) -> CommandLine:
+    return CommandLine(cluster.bootstrap_servers)
 
 
 @pytest.fixture

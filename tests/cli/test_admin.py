@@ -137,10 +137,28 @@ def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> Non
     assert configs["raftlog.cluster.secret"]["value"] is None
     folders = raftlog.rows("broker", "log-dirs")
     assert {row["broker"] for row in folders} == {1, 2, 3} and all(row["free"] > 0 for row in folders)
+    assert not any(row["cordoned"] for row in folders)
     assert (
         raftlog("broker", "describe", "9").stderr
         == "raftlog: there is no broker 9; the brokers are 1, 2, 3\n"
     )
+
+
+def test_a_cordoned_broker_gets_no_new_replicas(raftlog: CommandLine) -> None:
+    """Its folders are named by log-dirs, and it keeps its replicas."""
+    wrong = raftlog("broker", "cordon", "2", "/elsewhere")
+    assert wrong.returncode == 3 and "has no folder /elsewhere" in wrong.stderr
+    assert raftlog("broker", "cordon", "2").stdout == "broker 2 gets no new replicas\n"
+    try:
+        rows = raftlog.rows("broker", "log-dirs")
+        assert [row["broker"] for row in rows if row["cordoned"]] == [2]
+        refused = raftlog("topic", "create", "cordoned", "-r", "3")
+        assert refused.returncode and "all log directories of broker 2 are cordoned" in refused.stderr
+    finally:
+        undone = raftlog("broker", "cordon", "2", "--undo")
+    assert undone.stdout == "broker 2 gets new replicas\n"
+    configs = {row["name"]: row for row in raftlog.rows("broker", "configs", "2")}
+    assert (configs["cordoned.log.dirs"]["value"], configs["cordoned.log.dirs"]["source"]) == ("", "default")
 
 
 def test_the_quorum_shows_its_leader_and_how_far_each_voter_is(raftlog: CommandLine) -> None:

@@ -24,6 +24,20 @@ FIRST = (
 )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_said"),
+    [((), True), (("-q",), False), (("-o", "beginning"), False), (("-X", "auto.offset.reset=latest"), False)],
+)
+def test_a_new_group_that_begins_at_the_end_is_said_to(
+    raftlog: CommandLine, ten: str, arguments: tuple[str, ...], is_said: bool
+) -> None:
+    """Once, with what begins earlier: the command would print nothing and look stuck."""
+    group = ("-G", f"group-{ten}", *FIRST[2:], "-e", *arguments, ten)
+    err = raftlog("consume", *group).stderr
+    assert err.count(f"group group-{ten} has no committed offsets") == is_said
+    assert ("-X auto.offset.reset=earliest" in err) == is_said
+
+
 def test_partitions_are_shared_with_a_stock_client_and_given_back(raftlog: CommandLine, name: str) -> None:
     """Range is an assignor of both; after each join and leave, each record goes to one member."""
     raftlog("topic", "create", name, "-p", "2")

@@ -162,7 +162,7 @@ def test_every_part_of_the_metadata_is_shown():
             "scram",
             "acls",
             "tokens",
-            "unregistered_directories",
+            "unregistered",
         ),
     }
     derived = {"topic_names", "topics_offset", "usage", "features_epoch"}

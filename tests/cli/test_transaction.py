@@ -17,11 +17,11 @@ from tests.kit.waits import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 
-def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three: Cluster) -> None:
+def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(cluster: Cluster) -> None:
     """Its coordinator knows of it: it does not hang, and is its producer's to end."""
-    at = ("--http", three.admin_url(2))
-    invoke("topic", "create", "written", "--partitions", "1", "--bootstrap", three.bootstrap_servers)
-    producer = Producer({"bootstrap.servers": three.bootstrap_servers, "transactional.id": "x/1"})
+    at = ("--http", cluster.admin_url(2))
+    invoke("topic", "create", "written", "--partitions", "1", "--bootstrap", cluster.bootstrap_servers)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x/1"})
     began_ms = time.time() * 1000
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
@@ -48,7 +48,7 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     assert re.search(r"x/1 is Ongoing, and broker \d ends it in \d+ s, when its timeout is over", said)
     assert "forceTerminateTransaction" in said and said.count("\n") == 1
     producer.commit_transaction(PATIENCE_S)
-    three.wait_until(
+    cluster.wait_until(
         lambda: invoke("transaction", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND,
         "its marker is written, which the answer to a commit does not wait for",
     )

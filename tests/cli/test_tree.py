@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from raftlog.cli.app import app
 from raftlog.cli.cluster_command import COMPLETION_S
 from raftlog.cli.commands import COMMANDS
 from raftlog.cli.target import TIMEOUT_S
+from raftlog.cli.tree import load
 from tests.cli.live import CommandLine, invoke
 from tests.kit.waits import run
 
@@ -110,6 +112,22 @@ def test_help_of_a_group_cuts_no_sentence_short(name: str) -> None:
     commands = page.partition("Commands:")[2].partition("Exit codes:")[0]
     assert "..." not in commands and max(map(len, page.splitlines())) <= 80
     assert all(each.endswith(".") for each in re.split(r"\n  (?=\S)", commands.rstrip())[1:]), commands
+
+
+def test_a_short_option_means_the_same_in_every_command() -> None:
+    """But in the commands that take the letters of another program: kcat's, or kafka-storage's."""
+    meanings: dict[str, set[str]] = defaultdict(set)
+    for name, entry in COMMANDS.items():
+        if name in ("server", "produce", "consume", "format"):
+            continue
+        command = load(entry, name)
+        for each in (command, *getattr(command, "commands", {}).values()):
+            for option in each.params:
+                long = [name for name in option.opts if name.startswith("--")]
+                letters = [name for name in option.opts if re.fullmatch("-[^-]", name)]
+                meanings.update({letter: meanings[letter] | set(long[:1]) for letter in letters})
+    several = {letter: names for letter, names in meanings.items() if len(names) > 1}
+    assert several == {"-p": {"--port", "--partitions", "--partition"}, "-t": {"--topic", "--topics"}}
 
 
 def test_a_group_alone_shows_its_help_on_standard_error() -> None:

@@ -17,6 +17,7 @@ from raftlog.client.metadata import LATEST
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
 from tests.client.scripted_broker import SILENT, ScriptedBroker
+from tests.kit.clock import Clock
 from tests.kit.waits import PATIENCE_S
 
 
@@ -60,17 +61,17 @@ def test_the_first_server_that_answers_is_asked() -> None:
 def test_a_server_that_hangs_costs_seconds_and_not_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """It accepts connections and sends no bytes. Later rounds are longer, for a cluster that is slow as a whole."""
     waited: list[float] = []
-    clock = [0.0]
+    clock = Clock()
 
     class Hanging(Dialer):
         def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
             if host == "hangs" or len(waited) < 3:
                 waited.append(timeout_s)
-                clock[0] += timeout_s
+                clock.advance(timeout_s)
                 raise TimeoutError("timed out")
             return super().connect(host, port, timeout_s)
 
-    time = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _seconds: None)
+    time = SimpleNamespace(monotonic=clock, sleep=lambda _seconds: None)
     monkeypatch.setattr("raftlog.client.cluster.time", time)
     with ScriptedBroker(nothing) as broker:
         servers = [("hangs", 1), (broker.host, broker.port)]

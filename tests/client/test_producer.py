@@ -15,7 +15,7 @@ from raftlog.base.errors import (
 )
 from raftlog.client.connection import Connection
 from raftlog.client.errors import Unreachable
-from raftlog.client.producer import ALL, Producer
+from raftlog.client.producer import ALL, STICKY_BYTES, Producer, size_of
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.records.batch import iter_records, new_record, read_header
@@ -162,7 +162,7 @@ def test_records_that_no_broker_acknowledges_are_counted() -> None:
         with pytest.raises(Unreachable, match="NotEnoughReplicas"):
             producer.flush()
         producer.close()
-    assert producer.unsent == 3 and leader.values == {}
+    assert producer.unsent == 3 and leader.values == {} and not producer.acknowledged
 
 
 def test_keys_choose_partitions_as_the_java_client_does() -> None:
@@ -178,6 +178,26 @@ def test_keys_choose_partitions_as_the_java_client_does() -> None:
     for key in (b"a", b"b", b"c", b""):
         assert key in leader.values[partition_of_key(key, 5)]
     assert sum(b"keyless" in each for each in leader.values.values()) == 1
+
+
+def test_records_without_a_key_go_to_the_partitions_in_turn() -> None:
+    """Kafka's batch.size of bytes to each (KIP-794), and another partition after each flush."""
+    leader, value = Leader(), bytes(1000)
+    with ScriptedBroker(leader, {TOPIC: 4}) as broker, broker.cluster() as cluster:
+        producer = Producer(cluster, TOPIC, acks=ALL, codec=0, idempotent=True)
+        each = -(-STICKY_BYTES // size_of(new_record(None, value, timestamp=0)))
+        for _ in range(4 * each):
+            producer.send(new_record(None, value, timestamp=0))
+        producer.flush()
+        assert producer.acknowledged == dict.fromkeys(range(4), each)
+        for _ in range(4):
+            producer.send(new_record(None, b"", timestamp=0))
+            producer.flush()
+        producer.close()
+    assert {number: len(values) for number, values in leader.values.items()} == dict.fromkeys(
+        range(4), each + 1
+    )
+    assert producer.acknowledged == dict.fromkeys(range(4), each + 1)
 
 
 def test_acks_0_waits_for_no_response() -> None:

@@ -24,8 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(params=[Confluent, KafkaPython, Aiokafka], ids=lambda each: each.name)
-def stock(request: pytest.FixtureRequest, three: Cluster) -> Iterator[StockClient]:
+def stock(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[StockClient]:
     """Each of the three libraries, at the shared cluster."""
-    client: StockClient = request.param(three.bootstrap_servers)
+    client: StockClient = request.param(cluster.bootstrap_servers)
     yield client
     client.close()

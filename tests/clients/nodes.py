@@ -26,6 +26,16 @@ def run_checked(
         assert not found, told(found)
 
 
+@contextmanager
+def checked_logs(cluster: Cluster) -> Iterator[Cluster]:
+    """Fail at the end if a node has ended, or logged a traceback or an error since the beginning."""
+    before = len(violations(cluster))
+    yield cluster
+    assert cluster.running_ids() == set(cluster.nodes)
+    found = violations(cluster)[before:]
+    assert not found, told(found)
+
+
 def events(cluster: Cluster, node_id: int) -> list[dict[str, Any]]:
     """Return what a node logged; a line that is no event is the event `line`."""
     found = []

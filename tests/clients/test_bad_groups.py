@@ -120,11 +120,11 @@ class UndisturbedClients(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def residents(three: Cluster) -> UndisturbedClients:
-    writer = Confluent(three.bootstrap_servers)
+def residents(cluster: Cluster) -> UndisturbedClients:
+    writer = Confluent(cluster.bootstrap_servers)
     writer.create_topic(TOPIC, 1, 3)
     writer.close()
-    found = CoordinatorClient(three)
+    found = CoordinatorClient(cluster)
     member_id = found.ask(CLASSIC, JOIN, 5, **joining(CLASSIC)).member_id
     joined = found.ask(CLASSIC, JOIN, 5, **joining(CLASSIC, member_id=member_id))
     share = request_builders(SYNC, 3).SyncGroupRequestAssignment(member_id=member_id, assignment=b"")

@@ -68,21 +68,21 @@ def rewritten(batch: bytes, position: int, value: bytes, *, honest: bool = True)
 
 
 @pytest.fixture(scope="module")
-def home(three: Cluster) -> tuple[str, str]:
+def home(cluster: Cluster) -> tuple[str, str]:
     """A topic of one partition that takes batches of 1,000 bytes, and the address of its leader."""
-    client = Confluent(three.bootstrap_servers)
+    client = Confluent(cluster.bootstrap_servers)
     client.create_topic("bad-input", 1, 3, max_message_bytes="1000")
     client.close()
-    view = view_topic(three.nodes[1].address, "bad-input")
+    view = view_topic(cluster.nodes[1].address, "bad-input")
     assert view is not None
-    return "bad-input", three.nodes[view[0].leader].address
+    return "bad-input", cluster.nodes[view[0].leader].address
 
 
 @pytest.fixture(autouse=True)
-def canary(three: Cluster, home: tuple[str, str]) -> Iterator[None]:
+def canary(cluster: Cluster, home: tuple[str, str]) -> Iterator[None]:
     """The same processes serve the same partition, and hold no more memory than before."""
     topic, address = home
-    processes = [psutil.Process(node.pid) for node in three.nodes.values()]
+    processes = [psutil.Process(node.pid) for node in cluster.nodes.values()]
     before = [process.memory_info().rss for process in processes]
     with RawClient(address) as bystander:
         _, first = produced(bystander.ask(PRODUCE, 3, produce_body(topic, ONE)))
@@ -121,7 +121,7 @@ def test_what_is_no_request_closes_its_connection(home: tuple[str, str], what: s
         assert wire.is_closed()
 
 
-def test_the_log_says_what_knocked_at_the_wrong_door(three: Cluster, home: tuple[str, str]) -> None:
+def test_the_log_says_what_knocked_at_the_wrong_door(cluster: Cluster, home: tuple[str, str]) -> None:
     """A browser or a TLS client on a PLAINTEXT port is a common mistake, and its reason is in the node's log."""
     for what in ("an HTTP request", "a TLS hello"):
         with RawClient(home[1]) as wire:
@@ -129,7 +129,7 @@ def test_the_log_says_what_knocked_at_the_wrong_door(three: Cluster, home: tuple
             assert wire.is_closed()
 
     def reasons() -> set[str]:
-        logged = [event for node_id in three.nodes for event in events(three, node_id)]
+        logged = [event for node_id in cluster.nodes for event in events(cluster, node_id)]
         return {str(event["reason"]) for event in logged if event["event"] == "framing_lost"}
 
     for name in ("HTTP", "TLS"):
@@ -236,7 +236,7 @@ def test_a_batch_that_lies_is_refused_and_the_connection_goes_on(home: tuple[str
         assert produced(wire.ask(PRODUCE, 3, produce_body(topic, ONE)))[0] == 0
 
 
-def test_a_batch_that_lies_leaves_no_trace_in_the_log(three: Cluster, home: tuple[str, str]) -> None:
+def test_a_batch_that_lies_leaves_no_trace_in_the_log(cluster: Cluster, home: tuple[str, str]) -> None:
     """A refused record takes no offset and is never served."""
     topic, address = home
     with RawClient(address) as wire:
@@ -266,9 +266,9 @@ def test_other_mistakes_of_a_produce_request_have_their_codes(home: tuple[str, s
 
 
 @pytest.mark.parametrize("name", ["has space", "sla/sh", "ünïcode", "..", "x" * 250, "colon:"])
-def test_an_illegal_topic_name_is_refused_with_the_rule(three: Cluster, name: str) -> None:
+def test_an_illegal_topic_name_is_refused_with_the_rule(cluster: Cluster, name: str) -> None:
     """INVALID_TOPIC_EXCEPTION, and a message from which one learns what is allowed."""
-    client = Confluent(three.bootstrap_servers)
+    client = Confluent(cluster.bootstrap_servers)
     with pytest.raises(ClientRefused) as refused:
         client.create_topic(name, 1, 1)
     client.close()
@@ -284,9 +284,9 @@ def test_an_illegal_topic_name_is_not_created_by_asking_for_it(home: tuple[str, 
     assert tail in answer.data
 
 
-def test_more_replicas_than_brokers_are_refused(three: Cluster, topic: str) -> None:
+def test_more_replicas_than_brokers_are_refused(cluster: Cluster, topic: str) -> None:
     """INVALID_REPLICATION_FACTOR, with both numbers in the message, and no topic."""
-    client = Confluent(three.bootstrap_servers)
+    client = Confluent(cluster.bootstrap_servers)
     with pytest.raises(ClientRefused) as refused:
         client.create_topic(topic, 1, 4)
     assert refused.value.code == INVALID_REPLICATION_FACTOR

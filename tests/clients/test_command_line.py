@@ -12,8 +12,8 @@ from tests.cli.live import CommandLine
 
 
 @pytest.fixture(scope="module")
-def raftlog(three: Cluster) -> CommandLine:
-    return CommandLine(three.bootstrap_servers)
+def raftlog(cluster: Cluster) -> CommandLine:
+    return CommandLine(cluster.bootstrap_servers)
 
 
 @pytest.fixture(scope="module")

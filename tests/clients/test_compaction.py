@@ -53,31 +53,31 @@ def cleanings(cluster: Cluster, node_id: int, topic: str) -> list[dict[str, Any]
 
 @each_library
 def test_every_library_reads_the_newest_value_of_each_key(
-    three: Cluster, topic: str, library: type[StockClient]
+    cluster: Cluster, topic: str, library: type[StockClient]
 ) -> None:
     """Over holes and emptied batches, from offset 0 on; all replicas are cleaned."""
-    writer = Confluent(three.bootstrap_servers)
+    writer = Confluent(cluster.bootstrap_servers)
     writer.create_topic(topic, 1, 3, **CONFIGS)
     for number in range(ROUNDS):
         overwrite(writer, topic, number)
     writer.close()
-    until(lambda: is_cleaned(three, topic), "cleaned")
-    client = library(three.bootstrap_servers)
-    count = sum(each.record_count for each in batches_on_disk(three, leader_of(three, topic), topic))
+    until(lambda: is_cleaned(cluster, topic), "cleaned")
+    client = library(cluster.bootstrap_servers)
+    count = sum(each.record_count for each in batches_on_disk(cluster, leader_of(cluster, topic), topic))
     assert count < KEYS * ROUNDS / 2
     records = client.read(topic, 0, 0, count)
     assert [each.offset for each in records] == sorted({each.offset for each in records})
     newest = {each.key: each.value for each in records}
     assert newest == {b"key %d" % key: b"%d " % (ROUNDS - 1) * 20 for key in range(KEYS)}
     client.close()
-    for node_id in three.nodes:
-        told = cleanings(three, node_id, topic)
+    for node_id in cluster.nodes:
+        told = cleanings(cluster, node_id, topic)
         assert all(each["bytes_after"] <= each["bytes_before"] for each in told)
 
 
-def test_a_deleted_key_goes_with_its_tombstone(three: Cluster, topic: str) -> None:
+def test_a_deleted_key_goes_with_its_tombstone(cluster: Cluster, topic: str) -> None:
     """A record without a value removes the key; after delete.retention.ms the tombstone goes, too."""
-    client = Confluent(three.bootstrap_servers)
+    client = Confluent(cluster.bootstrap_servers)
     client.create_topic(topic, 1, 3, **CONFIGS)
     overwrite(client, topic, 0)
     client.produce(topic, [None], key=b"key 0", partition=0)  # type: ignore[list-item]
@@ -99,9 +99,9 @@ def overwrite_others(client: StockClient, topic: str, number: int) -> None:
         client.produce(topic, [b"%d " % number * 400], key=b"key %d" % key, partition=0)
 
 
-def test_a_record_without_a_key_is_refused(three: Cluster, topic: str) -> None:
+def test_a_record_without_a_key_is_refused(cluster: Cluster, topic: str) -> None:
     """INVALID_RECORD, as Kafka; the topic takes the next record with a key."""
-    client = Confluent(three.bootstrap_servers)
+    client = Confluent(cluster.bootstrap_servers)
     client.create_topic(topic, 1, 3, **CONFIGS)
     with pytest.raises(ClientRefused) as refused:
         client.produce(topic, [b"value"], partition=0)
@@ -110,12 +110,12 @@ def test_a_record_without_a_key_is_refused(three: Cluster, topic: str) -> None:
     client.close()
 
 
-def test_a_record_without_a_key_is_distinguished_from_its_neighbours(three: Cluster, topic: str) -> None:
+def test_a_record_without_a_key_is_distinguished_from_its_neighbours(cluster: Cluster, topic: str) -> None:
     """Of a hundred in a batch ten have no key: those are at fault, the other ninety may come again (KIP-467)."""
-    admin = Confluent(three.bootstrap_servers)
+    admin = Confluent(cluster.bootstrap_servers)
     admin.create_topic(topic, 1, 3, **CONFIGS)
     admin.close()
-    settings = {"bootstrap.servers": three.bootstrap_servers, "linger.ms": 10_000}
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 10_000}
     producer = Producer(settings)
     told: dict[int, int] = {}
     for number in range(100):
@@ -131,12 +131,12 @@ def test_a_record_without_a_key_is_distinguished_from_its_neighbours(three: Clus
     assert {told[each] for each in told.keys() - at_fault} == {KafkaError._INVALID_DIFFERENT_RECORD}
 
 
-def test_kafka_python_hears_what_is_wrong_with_each_record(three: Cluster, topic: str) -> None:
+def test_kafka_python_hears_what_is_wrong_with_each_record(cluster: Cluster, topic: str) -> None:
     """The reason that the broker gives for a record reaches the program."""
-    admin = Confluent(three.bootstrap_servers)
+    admin = Confluent(cluster.bootstrap_servers)
     admin.create_topic(topic, 1, 3, **CONFIGS)
     admin.close()
-    producer = KafkaProducer(bootstrap_servers=three.bootstrap_servers, linger_ms=10_000)
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=10_000)
     sent = [
         producer.send(topic, b"v", key=None if number == 7 else b"k", partition=0) for number in range(20)
     ]

@@ -16,7 +16,7 @@ LARGE = [b"%d " % number * 40_000 for number in range(3)]
 
 @pytest.mark.parametrize("compression_type", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 def test_all_replicas_hold_the_topics_codec_and_every_library_reads_it(
-    stock: StockClient, three: Cluster, topic: str, compression_type: str
+    stock: StockClient, cluster: Cluster, topic: str, compression_type: str
 ) -> None:
     """Small batches and large batches, sent with another codec and without."""
     stock.create_topic(topic, 1, 3, compression_type=compression_type)
@@ -26,9 +26,11 @@ def test_all_replicas_hold_the_topics_codec_and_every_library_reads_it(
     stock.produce(topic, VALUES, partition=0)
     sent = VALUES + LARGE + VALUES
     assert [each.value for each in stock.read(topic, 0, 0, len(sent))] == sent
-    assert {each.codec for each in batches_on_disk(three, 1, topic)} == {CODEC_NAMES[compression_type]}
+    assert {each.codec for each in batches_on_disk(cluster, 1, topic)} == {CODEC_NAMES[compression_type]}
     for node_id in (2, 3):
         until(
-            lambda node_id=node_id: bytes_on_disk(three, node_id, topic) == bytes_on_disk(three, 1, topic),
+            lambda node_id=node_id: (
+                bytes_on_disk(cluster, node_id, topic) == bytes_on_disk(cluster, 1, topic)
+            ),
             "replicas are alike",
         )

@@ -19,9 +19,11 @@ KINDS = [python_kind(library) for library in ("confluent", "kafka-python", "aiok
 
 
 @pytest.mark.nightly
-def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three: Cluster, topic: str) -> None:
+def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(
+    cluster: Cluster, topic: str
+) -> None:
     """Three libraries; members are killed, added and leave, and the coordinator is killed: no record is skipped."""
-    writer = Confluent(three.bootstrap_servers)
+    writer = Confluent(cluster.bootstrap_servers)
     writer.create_topic(topic, PARTITIONS, 3)
     sent: set[bytes] = set()
 
@@ -32,7 +34,7 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
             sent.update(values)
 
     with group_members(
-        three.bootstrap_servers, topic, f"all-of-{topic}", *KINDS, partitions=PARTITIONS
+        cluster.bootstrap_servers, topic, f"all-of-{topic}", *KINDS, partitions=PARTITIONS
     ) as group:
         group.wait_shares([2, 2, 2])
         write(30)
@@ -42,7 +44,7 @@ def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three:
         group.wait_read(sent)
         group.join(python_kind("kafka-python"))
         group.wait_shares([2, 2, 2])
-        kill_coordinator(three, group.group)
+        kill_coordinator(cluster, group.group)
         write(30)
         group.wait_read(sent)
         group.leave(1)

@@ -60,7 +60,7 @@ def test_an_empty_partition_numbers_from_0_and_a_consumer_seeks_back(stock: Stoc
 
 
 def test_the_same_read_gives_the_same_records_in_the_order_they_were_sent(
-    stock: StockClient, three: Cluster, topic: str
+    stock: StockClient, cluster: Cluster, topic: str
 ) -> None:
     """Order holds within a partition and records never change, whichever library reads."""
     stock.create_topic(topic, 1, 3)
@@ -69,7 +69,7 @@ def test_the_same_read_gives_the_same_records_in_the_order_they_were_sent(
     stock.produce(topic, values[100:])
     readings = []
     for library in LIBRARIES:
-        reader: StockClient = library(three.bootstrap_servers)
+        reader: StockClient = library(cluster.bootstrap_servers)
         readings += reader.read_ranges(topic, 0, [(0, len(values))] * 2)
         reader.close()
     assert [each.value for each in readings[0]] == values
@@ -109,9 +109,9 @@ def test_the_records_of_one_key_stay_in_one_partition(stock: StockClient, topic:
     assert len(set.union(*homes.values())) > 1
 
 
-def test_raftlogs_own_producer_sends_a_key_where_other_clients_do(three: Cluster, topic: str) -> None:
+def test_raftlogs_own_producer_sends_a_key_where_other_clients_do(cluster: Cluster, topic: str) -> None:
     """`raftlog produce` hashes as the Java client does (murmur2), and so does every library here."""
-    clients = [library(three.bootstrap_servers) for library in LIBRARIES]
+    clients = [library(cluster.bootstrap_servers) for library in LIBRARIES]
     clients[0].create_topic(topic, NUM_PARTITIONS, 1)
     keys = [b"alice", b"bob", b"carol", b"dave"]
     homes = [[each.produce(topic, [b"v"], key=key)[0].partition for key in keys] for each in clients]
@@ -125,7 +125,7 @@ def test_raftlogs_own_producer_sends_a_key_where_other_clients_do(three: Cluster
         "-t",
         topic,
         "-b",
-        three.bootstrap_servers,
+        cluster.bootstrap_servers,
         "-K",
         ":",
     ]
@@ -169,10 +169,10 @@ def test_each_kind_of_acknowledgement_works(stock: StockClient, topic: str, acks
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda each: each.name)
 @pytest.mark.parametrize("node_id", [1, 2, 3])
 def test_a_client_may_bootstrap_from_any_node_alone(
-    three: Cluster, topic: str, library: type[StockClient], node_id: int
+    cluster: Cluster, topic: str, library: type[StockClient], node_id: int
 ) -> None:
     """One address is enough to find all brokers and to produce to every partition, wherever it is led."""
-    client = library(three.nodes[node_id].address)
+    client = library(cluster.nodes[node_id].address)
     client.create_topic(topic, 3, 3)
     for partition in range(3):
         assert client.produce(topic, [b"found"], partition=partition) == [(partition, 0)]
@@ -181,10 +181,10 @@ def test_a_client_may_bootstrap_from_any_node_alone(
     client.close()
 
 
-def test_two_clusters_on_one_machine_do_not_notice_each_other(three: Cluster, topic: str) -> None:
+def test_two_clusters_on_one_machine_do_not_notice_each_other(cluster: Cluster, topic: str) -> None:
     """Same node ids, same topic names: other brokers, other records, another cluster id."""
     with run_checked(1) as other:
-        here, there = Confluent(three.bootstrap_servers), Confluent(other.bootstrap_servers)
+        here, there = Confluent(cluster.bootstrap_servers), Confluent(other.bootstrap_servers)
         for client, value in ((here, b"here"), (there, b"there")):
             client.create_topic(topic, 1, 1)
             client.produce(topic, [value])

@@ -27,17 +27,17 @@ def kcat(cluster: Cluster, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 @pytest.fixture
-def made(three: Cluster, topic: str) -> str:
+def made(cluster: Cluster, topic: str) -> str:
     """A topic of two partitions."""
-    client = Confluent(three.bootstrap_servers)
+    client = Confluent(cluster.bootstrap_servers)
     client.create_topic(topic, 2, 3)
     client.close()
     return topic
 
 
-def test_l_lists_brokers_topics_and_replicas(three: Cluster, made: str) -> None:
+def test_l_lists_brokers_topics_and_replicas(cluster: Cluster, made: str) -> None:
     """kcat -L -J"""
-    listed = json.loads(kcat(three, "-L", "-J"))
+    listed = json.loads(kcat(cluster, "-L", "-J"))
     assert {broker["id"] for broker in listed["brokers"]} == {1, 2, 3}
     (partitions,) = [each["partitions"] for each in listed["topics"] if each["topic"] == made]
     assert [each["partition"] for each in partitions] == [0, 1]
@@ -45,27 +45,27 @@ def test_l_lists_brokers_topics_and_replicas(three: Cluster, made: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_p_produces_and_c_consumes(three: Cluster, made: str, codec: str) -> None:
+def test_p_produces_and_c_consumes(cluster: Cluster, made: str, codec: str) -> None:
     """kcat -P with keys and headers in each codec, kcat -C from an offset to the end."""
     lines = [b"key-%d:value %d %s" % (number, number, b"x" * 100) for number in range(100)]
     stdin = b"\n".join(lines) + b"\n"
-    kcat(three, "-P", "-t", made, "-p", "1", "-K", ":", "-H", "colour=green", "-z", codec, stdin=stdin)
+    kcat(cluster, "-P", "-t", made, "-p", "1", "-K", ":", "-H", "colour=green", "-z", codec, stdin=stdin)
     arguments = ["-C", "-t", made, "-p", "1", "-o", "10", "-e", "-q", "-f", "%o %k:%s %h\n"]
-    read = kcat(three, *arguments).splitlines()
+    read = kcat(cluster, *arguments).splitlines()
     assert read == [b"%d %s colour=green" % (offset, lines[offset]) for offset in range(10, 100)]
 
 
-def test_q_asks_for_offsets_by_time(three: Cluster, made: str) -> None:
+def test_q_asks_for_offsets_by_time(cluster: Cluster, made: str) -> None:
     """kcat -Q with -1 (end), -2 (beginning) and a time."""
-    kcat(three, "-P", "-t", made, "-p", "0", stdin=b"one\ntwo\nthree\n")
+    kcat(cluster, "-P", "-t", made, "-p", "0", stdin=b"one\ntwo\nthree\n")
     for timestamp, offset in ((-1, 3), (-2, 0), (1_000, 0)):
-        answer = kcat(three, "-Q", "-J", "-t", f"{made}:0:{timestamp}")
+        answer = kcat(cluster, "-Q", "-J", "-t", f"{made}:0:{timestamp}")
         assert json.loads(answer)[made]["0"]["offset"] == offset
 
 
-def test_g_consumes_as_a_group(three: Cluster, made: str) -> None:
+def test_g_consumes_as_a_group(cluster: Cluster, made: str) -> None:
     """kcat -G twice: the second goes on where the first committed."""
     for number in range(2):
-        kcat(three, "-P", "-t", made, stdin=b"line %d\n" % number)
+        kcat(cluster, "-P", "-t", made, stdin=b"line %d\n" % number)
         group = ["-G", f"group-of-{made}", "-X", "auto.offset.reset=earliest", "-c", "1", "-q", made]
-        assert kcat(three, *group) == b"line %d\n" % number
+        assert kcat(cluster, *group) == b"line %d\n" % number

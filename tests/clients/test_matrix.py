@@ -66,7 +66,7 @@ def test_configs_are_described_and_altered(stock: StockClient, topic: str) -> No
 
 @pytest.mark.parametrize("codec", [None, *CODECS])
 def test_records_of_each_codec_come_back_as_they_went(
-    stock: StockClient, three: Cluster, topic: str, codec: str | None
+    stock: StockClient, cluster: Cluster, topic: str, codec: str | None
 ) -> None:
     """Idempotent, acks=all; the codec passes through untouched to every replica's disk."""
     stock.create_topic(topic, 1, 3)
@@ -76,12 +76,12 @@ def test_records_of_each_codec_come_back_as_they_went(
     assert [(each.offset, each.key, each.value) for each in records] == [
         (offset, b"key", value) for offset, value in enumerate(VALUES)
     ]
-    headers = batches_on_disk(three, 1, topic)
+    headers = batches_on_disk(cluster, 1, topic)
     assert {header.codec for header in headers} == {CODECS.get(codec or "", 0)}
     assert all(header.producer_id >= 0 for header in headers)
-    leaders = bytes_on_disk(three, 1, topic)
+    leaders = bytes_on_disk(cluster, 1, topic)
     for other in (2, 3):
-        until(lambda other=other: bytes_on_disk(three, other, topic) == leaders, "replicas are alike")
+        until(lambda other=other: bytes_on_disk(cluster, other, topic) == leaders, "replicas are alike")
 
 
 def test_an_assigned_consumer_seeks_to_offsets_and_times(stock: StockClient, topic: str) -> None:
@@ -111,10 +111,10 @@ def test_a_group_of_one_resumes_where_it_committed(stock: StockClient, topic: st
 
 
 def test_a_second_member_waits_for_its_turn_and_gets_its_share(
-    stock: StockClient, three: Cluster, topic: str
+    stock: StockClient, cluster: Cluster, topic: str
 ) -> None:
     """With librdkafka as the first member: when that has left, the second reads what was not committed."""
-    holder = Confluent(three.bootstrap_servers)
+    holder = Confluent(cluster.bootstrap_servers)
     stock.create_topic(topic, 1, 3)
     stock.produce(topic, [b"one"])
     with holder.member(topic, f"group-of-{topic}"):
@@ -145,7 +145,7 @@ def test_groups_are_listed(stock: StockClient, topic: str) -> None:
     assert names <= stock.groups()
 
 
-def test_the_cluster_is_described(stock: StockClient, three: Cluster) -> None:
+def test_the_cluster_is_described(stock: StockClient, cluster: Cluster) -> None:
     """DescribeCluster, or what the library makes of Metadata."""
     described = stock.describe()
     assert described.broker_ids == {1, 2, 3}

@@ -31,10 +31,10 @@ def create(client: RawClient, topic: str) -> int:
     return answer.int16()
 
 
-def test_a_node_that_answered_serves_each_partition_that_it_leads(three: Cluster, topic: str) -> None:
+def test_a_node_that_answered_serves_each_partition_that_it_leads(cluster: Cluster, topic: str) -> None:
     """Each of three nodes leads some 67 of 200. They were refused for up to 0.6 s, and for longer under load."""
     node_id = 1
-    found = three.addresses[node_id]
+    found = cluster.addresses[node_id]
     address = f"{found.host}:{found.port}"
     with RawClient(address) as client:
         assert create(client, topic) == 0
@@ -50,10 +50,10 @@ def test_a_node_that_answered_serves_each_partition_that_it_leads(three: Cluster
 
 
 def test_a_producer_that_writes_at_once_to_all_partitions_has_no_error_to_report(
-    three: Cluster, topic: str
+    cluster: Cluster, topic: str
 ) -> None:
     """Other nodes may still make theirs; librdkafka tries again, and idempotence keeps each batch the first."""
-    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     errors: list[object] = []
     written: set[TopicPartition] = set()
 
@@ -62,7 +62,7 @@ def test_a_producer_that_writes_at_once_to_all_partitions_has_no_error_to_report
             errors.append(error)
         written.add(TopicPartition(message.topic() or "", message.partition() or 0))
 
-    settings = {"bootstrap.servers": three.bootstrap_servers, "enable.idempotence": True}
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
     producer = Producer({**settings, "error_cb": errors.append})
     admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(PATIENCE_S)
     for index in range(PARTITIONS):

@@ -27,8 +27,8 @@ CONFIGS = {"segment_bytes": "100"}
 
 
 @pytest.fixture
-def client(three: Cluster) -> Iterator[Confluent]:
-    with closing(Confluent(three.bootstrap_servers)) as found:
+def client(cluster: Cluster) -> Iterator[Confluent]:
+    with closing(Confluent(cluster.bootstrap_servers)) as found:
         yield found
 
 
@@ -70,23 +70,23 @@ def sarama(cluster: Cluster, topic: str, now_ms: int) -> None:
 
 @pytest.mark.parametrize("write", [librdkafka_without_a_timestamp, sarama], ids=lambda each: each.__name__)
 def test_a_fresh_record_stays_whatever_its_header_says(
-    three: Cluster, client: Confluent, topic: str, write: Callable[[Cluster, str, int], None]
+    cluster: Cluster, client: Confluent, topic: str, write: Callable[[Cluster, str, int], None]
 ) -> None:
     """With the default retention of seven days both were gone at the next look."""
     client.create_topic(topic, 1, 3, **CONFIGS)
-    assert produce_raw(three, topic, of_times(1)) == 0
+    assert produce_raw(cluster, topic, of_times(1)) == 0
     now_ms = int(time.time() * 1000)
-    write(three, topic, now_ms)
+    write(cluster, topic, now_ms)
     until(lambda: client.bounds(topic, 0)[0] > 0, "the record of 1970 gone")
     assert client.bounds(topic, 0)[0] == 1
-    newest = batches_on_disk(three, leader_of(three, topic), topic)[-1].max_timestamp
+    newest = batches_on_disk(cluster, leader_of(cluster, topic), topic)[-1].max_timestamp
     assert newest == (now_ms if write is sarama else -1)
     assert client.offset_at(topic, 0, now_ms - 60_000) == (1 if write is sarama else None)
     assert client.offset_at(topic, 0, now_ms) == (2 if write is sarama else None)
 
 
-def test_no_bytes_of_retention_leave_nothing(three: Cluster, client: Confluent, topic: str) -> None:
+def test_no_bytes_of_retention_leave_nothing(cluster: Cluster, client: Confluent, topic: str) -> None:
     """retention.bytes=0 takes the segment that is written to as well, as in Kafka."""
     client.create_topic(topic, 1, 3, retention_bytes="0")
-    produce_raw(three, topic, of_times(int(time.time() * 1000)))
+    produce_raw(cluster, topic, of_times(int(time.time() * 1000)))
     until(lambda: client.bounds(topic, 0) == (1, 1), "everything gone")

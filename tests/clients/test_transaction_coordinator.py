@@ -97,21 +97,21 @@ def state_of(cluster: Cluster, transactional_id: str) -> str:
 
 
 @pytest.mark.parametrize("run", [with_confluent, with_kafka_python, with_aiokafka])
-def test_transactions_of_every_library_commit_and_abort(three: Cluster, topic: str, run: Run) -> None:
+def test_transactions_of_every_library_commit_and_abort(cluster: Cluster, topic: str, run: Run) -> None:
     """The aborted transaction is not visible."""
-    run(three.bootstrap_servers, f"id of {topic}", topic)
-    assert committed(three, topic, 4) == ["one/0", "one/1", "three/0", "three/1"]
+    run(cluster.bootstrap_servers, f"id of {topic}", topic)
+    assert committed(cluster, topic, 4) == ["one/0", "one/1", "three/0", "three/1"]
 
 
-def test_the_tools_find_and_describe_a_transaction(three: Cluster, topic: str) -> None:
+def test_the_tools_find_and_describe_a_transaction(cluster: Cluster, topic: str) -> None:
     """kafka-python's admin client asks every coordinator; the pattern is RE2's."""
     name = f"seen-{topic}"
-    producer = Producer({"bootstrap.servers": three.bootstrap_servers, "transactional.id": name})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name})
     producer.init_transactions(PATIENCE_S)
     producer.begin_transaction()
     producer.produce(topic, "open", partition=1)
     assert producer.flush(PATIENCE_S) == 0
-    admin = KafkaAdminClient(bootstrap_servers=three.bootstrap_servers)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     found = [
         each
         for listed in admin.list_transactions(
@@ -137,17 +137,17 @@ def test_the_tools_find_and_describe_a_transaction(three: Cluster, topic: str) -
 
 
 def test_a_producer_that_takes_too_long_is_fenced_and_its_records_are_never_seen(
-    three: Cluster, topic: str
+    cluster: Cluster, topic: str
 ) -> None:
     """transaction.timeout.ms; the next producer of the id goes on."""
     name = f"slow-{topic}"
-    settings = {"bootstrap.servers": three.bootstrap_servers, "transactional.id": name}
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": name}
     slow = Producer({**settings, "transaction.timeout.ms": SHORT_MS})
     slow.init_transactions(PATIENCE_S)
     slow.begin_transaction()
     slow.produce(topic, "late")
     assert slow.flush(PATIENCE_S) == 0
-    until(lambda: state_of(three, name) == "CompleteAbort", "its transaction is aborted")
+    until(lambda: state_of(cluster, name) == "CompleteAbort", "its transaction is aborted")
     with pytest.raises(KafkaException) as refused:
         slow.commit_transaction(PATIENCE_S)
     assert refused.value.args[0].fatal() or refused.value.args[0].txn_requires_abort()
@@ -156,14 +156,14 @@ def test_a_producer_that_takes_too_long_is_fenced_and_its_records_are_never_seen
     prompt.begin_transaction()
     prompt.produce(topic, "prompt")
     prompt.commit_transaction(PATIENCE_S)
-    assert committed(three, topic, 1) == ["prompt"]
+    assert committed(cluster, topic, 1) == ["prompt"]
 
 
-def test_a_timeout_over_the_maximum_is_refused(three: Cluster) -> None:
+def test_a_timeout_over_the_maximum_is_refused(cluster: Cluster) -> None:
     """INVALID_TRANSACTION_TIMEOUT, as the protocol says it."""
     producer = Producer(
         {
-            "bootstrap.servers": three.bootstrap_servers,
+            "bootstrap.servers": cluster.bootstrap_servers,
             "transactional.id": "patient",
             "transaction.timeout.ms": 900_001,
             "message.timeout.ms": 900_001,

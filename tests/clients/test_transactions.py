@@ -76,10 +76,10 @@ def wait_committed(cluster: Cluster, topic: str, wanted: dict[bytes, int]) -> No
     assert read_to_the_end(cluster, topic) == wanted
 
 
-def test_a_read_committed_consumer_sees_committed_transactions_only(three: Cluster) -> None:
+def test_a_read_committed_consumer_sees_committed_transactions_only(cluster: Cluster) -> None:
     """An aborted transaction never, an open transaction not yet; read_uncommitted shows all."""
-    make_topic(three, "outcomes")
-    producer = transactional(three, "outcomes")
+    make_topic(cluster, "outcomes")
+    producer = transactional(cluster, "outcomes")
     for outcome in (b"committed", b"aborted", b"committed", b"aborted"):
         producer.begin_transaction()
         for number in range(30):
@@ -92,25 +92,25 @@ def test_a_read_committed_consumer_sees_committed_transactions_only(three: Clust
     producer.begin_transaction()
     producer.produce("outcomes", b"open", key=b"x")
     assert producer.flush(PATIENCE_S) == 0
-    assert read_to_the_end(three, "outcomes") == {b"committed": 60}
-    everything = read_to_the_end(three, "outcomes", **{"isolation.level": "read_uncommitted"})
+    assert read_to_the_end(cluster, "outcomes") == {b"committed": 60}
+    everything = read_to_the_end(cluster, "outcomes", **{"isolation.level": "read_uncommitted"})
     assert everything == {b"committed": 60, b"aborted": 60, b"open": 1}
     producer.commit_transaction(PATIENCE_S)
-    wait_committed(three, "outcomes", {b"committed": 60, b"open": 1})
+    wait_committed(cluster, "outcomes", {b"committed": 60, b"open": 1})
 
 
-def test_a_zombie_is_fenced_and_what_it_left_open_is_aborted(three: Cluster) -> None:
+def test_a_zombie_is_fenced_and_what_it_left_open_is_aborted(cluster: Cluster) -> None:
     """The next producer of its id takes over; the zombie's commit fails for good."""
-    make_topic(three, "zombies")
-    zombie = transactional(three, "zombies")
+    make_topic(cluster, "zombies")
+    zombie = transactional(cluster, "zombies")
     zombie.begin_transaction()
     zombie.produce("zombies", b"zombie")
     assert zombie.flush(PATIENCE_S) == 0
-    successor = transactional(three, "zombies")
+    successor = transactional(cluster, "zombies")
     with pytest.raises(KafkaException) as refused:
         zombie.commit_transaction(PATIENCE_S)
     assert refused.value.args[0].fatal()
     successor.begin_transaction()
     successor.produce("zombies", b"successor")
     successor.commit_transaction(PATIENCE_S)
-    wait_committed(three, "zombies", {b"successor": 1})
+    wait_committed(cluster, "zombies", {b"successor": 1})

@@ -21,7 +21,9 @@ from tests.kit.waits import until
 READER = "reader-token-0123456789"
 OPERATOR = "operator-token-0123456789"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;</script><script>alert(2)</script>"
-CHANGES = re.compile(r"create|produce|delete|trim|add partitions|reset|drain|change|abort|inject|load", re.I)
+CHANGES = re.compile(
+    r"create|produce|delete|trim|add partitions|reset|drain|decommission|keep|change|abort|inject|load", re.I
+)
 
 
 @pytest.fixture

@@ -19,20 +19,14 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.controller_api import AlterPartition, ErrorReply, IsrChange, IsrMember
+from raftlog.metadata.broker_requests import AlterPartition, IsrChange, IsrMember
+from raftlog.metadata.controller_api import ErrorReply
 from tests.controller.controller_cluster import ControllerCluster
 
-
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    """Topic t with leader 1 and isr 1, 2, 3."""
-    made = ControllerCluster()
-    made.start(1, 2, 3, 4)
-    made.assign("t", (1, 2, 3), (2, 1, 3))
-    return made
+pytestmark = pytest.mark.brokers(1, 2, 3, 4, t=((1, 2, 3), (2, 1, 3)))
 
 
-def test_shrink_and_expand(cluster: ControllerCluster) -> None:
+def test_an_isr_shrinks_and_expands_within_a_leader_epoch(cluster: ControllerCluster) -> None:
     """The answer carries the new ISR and partition epoch; the leader epoch stays."""
     topic_id = cluster.image.topics["t"].topic_id
     shrunk = cluster.alter("t", (1, 2))

@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 from raftlog.base.record_ages import MOST_APART_MS, ClockState, OtherClocks
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.broker_liveness import BrokerClocks
-from raftlog.metadata.controller_api import (
-    BrokerHeartbeat,
-    BrokerHeartbeatReply,
-    decode_reply,
-    decode_request,
-    encode,
-)
+from raftlog.metadata.broker_requests import BrokerHeartbeat, BrokerHeartbeatReply
+from raftlog.metadata.controller_api import decode_reply, decode_request, encode
 from tests.controller.controller_cluster import WALL_MS, ControllerCluster
 
 DAY_MS = 86_400_000

@@ -15,15 +15,13 @@ from raftlog.base.errors import (
     InvalidRegistration,
     StaleBrokerEpoch,
 )
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
-    Done,
-    ErrorReply,
     RegisterBroker,
-    UnregisterBroker,
 )
+from raftlog.metadata.controller_api import Done, ErrorReply, UnregisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from tests.controller.controller_cluster import ENDPOINTS, ControllerCluster
 
@@ -188,18 +186,18 @@ def test_the_last_in_sync_leads_again_only_with_its_disk(
     """Its log directories stay known, through snapshots and other controllers, until it registers."""
     cluster.assign("t", (3,))
     cluster.ask(UnregisterBroker(3))
-    assert cluster.image.unregistered_directories == {3: (cluster.disks[3],)}
+    assert cluster.image.unregistered[3].directory_ids == (cluster.disks[3],)
     cluster.restart_from_snapshot(1)
     cluster.come_back(3, wiped=wiped)
     assert (cluster.partition("t").leader, cluster.partition("t").isr_lost) == (-1 if lost else 3, lost)
-    assert cluster.image.unregistered_directories == {}
+    assert cluster.image.unregistered == {}
 
 
 def test_a_broker_that_others_can_replace_leaves_nothing_behind(cluster: ControllerCluster) -> None:
     """Its directories are not kept where some other replica is in sync everywhere."""
     cluster.assign("t", (3, 1))
     cluster.ask(UnregisterBroker(3))
-    assert cluster.image.unregistered_directories == {}
+    assert cluster.image.unregistered == {}
 
 
 def test_broker_cannot_speak_for_another(cluster: ControllerCluster) -> None:

@@ -28,13 +28,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.effective_config import effective_broker_config
 from tests.controller.controller_cluster import ControllerCluster
 
-
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1, 2, 3)
-    made.create("t")
-    return made
+pytestmark = pytest.mark.brokers(1, 2, 3, t=((1,),))
 
 
 def alter(

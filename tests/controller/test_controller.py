@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,13 +10,8 @@ from structlog.testing import capture_logs
 from raftlog.base.errors import InvalidRequest, NotController, StaleBrokerEpoch
 from raftlog.controller import leader_and_isr
 from raftlog.controller.controller import MIN_TICK_S, TICK_S
-from raftlog.metadata.controller_api import (
-    AllocateProducerIds,
-    CreateTopics,
-    ErrorReply,
-    NewTopic,
-    ProducerIdBlock,
-)
+from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.controller_api import CreateTopics, ErrorReply, NewTopic
 from raftlog.metadata.metadata_records import (
     Batch,
     BrokerChanged,
@@ -29,6 +22,7 @@ from raftlog.metadata.metadata_records import (
 )
 from raftlog.metadata.quorum_description import DescribeQuorum
 from tests.controller.controller_cluster import ControllerCluster
+from tests.kit.calls import calls_of
 
 # --- the active controller
 
@@ -402,22 +396,6 @@ def test_danger_to_data_is_loud(
 
 FENCE_CALLS, CREATE_CALLS = 30, 30
 """Python calls per partition, of deciding, applying and encoding together."""
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """Count the Python functions that `work` calls."""
-    count = 0
-
-    def profile(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def test_the_tail_shares_its_parts_with_the_committed_image() -> None:

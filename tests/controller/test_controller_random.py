@@ -20,18 +20,22 @@ from raftlog.controller.eligible_leaders import decide_release
 from raftlog.controller.leader_and_isr import update_leader_and_isr
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
+from raftlog.metadata.broker_requests import (
+    AllocateProducerIds,
+    AlterPartition,
+    BrokerHeartbeatReply,
+    IsrChange,
+    IsrMember,
+)
 from raftlog.metadata.controller_api import (
     PREFERRED,
     SAFE_DOWNGRADE,
     UNCLEAN,
     UPGRADE,
-    AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
-    AlterPartition,
     AlterReassignments,
     AlterScramCredentials,
-    BrokerHeartbeatReply,
     ConfigAlteration,
     ConfigOp,
     CreateAcls,
@@ -45,8 +49,6 @@ from raftlog.metadata.controller_api import (
     ElectLeaders,
     ExpireToken,
     FeatureUpdate,
-    IsrChange,
-    IsrMember,
     LeadershipTransfer,
     NewPartitions,
     NewTopic,
@@ -266,7 +268,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if isinstance(reply, BrokerHeartbeatReply) and not reply.is_fenced:
             assert after is not None
             chosen = after.unclean_epoch == after.leader_epoch > state.leader_epoch
-            assert broker_id not in after.trusted or after.isr_lost or chosen
+            assert broker_id not in after.trusted or chosen
             self.every_committed_batch_keeps_the_laws()
             if broker_id not in after.trusted:
                 self.logs[self.cluster.image.topics[name].topic_id, partition, broker_id] = 0
@@ -454,7 +456,7 @@ class ControllerMachine(RuleBasedStateMachine):
         was = self.previous.get(key)
         uncleanly = was is not None and state.unclean_epoch > was.unclean_epoch
         if was is not None and state.leader != -1:
-            assert uncleanly or state.isr_lost or not (was.isr_lost or state.leader not in was.trusted)
+            assert uncleanly or state.isr_lost or state.leader in was.trusted
         if uncleanly:
             allowed = UNCLEAN_ALLOWED.items() <= image.config("topic", topic.name).items()
             assert allowed or self.unclean_asked, "an unclean election that nobody wanted"
@@ -476,7 +478,7 @@ class ControllerMachine(RuleBasedStateMachine):
             if was.leader != NO_BROKER and not was.isr_lost and not was.eligible:
                 self.commits[key] += 1
                 self.logs.update({(*key, each): self.commits[key] for each in was.isr})
-            if state.unclean_epoch > was.unclean_epoch or state.isr_lost:
+            if state.unclean_epoch > was.unclean_epoch or not state.trusted:
                 self.commits[key] = 0
                 self.logs.update({(*key, each): 0 for each in state.replicas})
             if state.leader == was.leader != NO_BROKER:  # a replica joins once its log is the leader's

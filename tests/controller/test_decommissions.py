@@ -25,13 +25,7 @@ from raftlog.metadata.controller_api import (
 )
 from tests.controller.controller_cluster import ControllerCluster
 
-
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    cluster = ControllerCluster(controllers=2)
-    cluster.start(1, 2, 3, 4)
-    cluster.assign("t", (1, 2, 3), (2, 3, 1), (3, 1, 4))
-    return cluster
+pytestmark = pytest.mark.brokers(1, 2, 3, 4, controllers=2, t=((1, 2, 3), (2, 3, 1), (3, 1, 4)))
 
 
 def replicas(cluster: ControllerCluster, topic: str = "t") -> list[tuple[int, ...]]:

@@ -57,7 +57,7 @@ def test_doubtful_broker_is_not_elected(cluster: ControllerCluster) -> None:
     assert elect(cluster, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
 
 
-def test_unclean_election_only_without_a_leader(cluster: ControllerCluster) -> None:
+def test_unclean_elections_need_a_partition_without_a_leader(cluster: ControllerCluster) -> None:
     """By hand, where it is offline and a replica is alive; never where a leader stands."""
     cluster.assign("u", (3, 2))
     assert elect(cluster, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]

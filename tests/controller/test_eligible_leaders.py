@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from raftlog.base.config import NodeConfig
+from raftlog.base.errors import InvalidReplicaAssignment
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.eligible_leaders import ELIGIBLE_SINCE, min_insync_rule, with_eligible_leaders
 from raftlog.controller.leader_and_isr import update_leader_and_isr
@@ -126,6 +127,151 @@ def test_eligible_leaders_take_the_place_of_a_last_member_without_its_disk(
     assert not state(cluster).isr_lost
     cluster.come_back(2)
     assert seen(cluster) == (2, (2,), ())
+
+
+def test_controlled_shutdown_waits_for_an_eligible_leader_in_service(cluster: ControllerCluster) -> None:
+    """It is in sync soon, and takes over with all records, also of acks=1. Kafka elects it at once."""
+    cluster.die(3)
+    cluster.die(2)
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown, "no other broker can lead"
+    cluster.come_back(2)
+    assert not cluster.heartbeat(1, want_shutdown=True).should_shutdown
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.alter(TOPIC, (1, 2))
+    assert seen(cluster) == (2, (2,), (1,))
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown
+
+
+def test_eligible_leader_takes_over_from_a_broker_that_stops_before(cluster: ControllerCluster) -> None:
+    """The broker gave up waiting."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2)
+    cluster.heartbeat(1, want_shutdown=True)
+    cluster.die(1)
+    assert seen(cluster) == (2, (2,), (1,))
+
+
+def only_the_added_is_in_sync(cluster: ControllerCluster) -> None:
+    """Broker 4 comes for brokers 1 to 3, and is the last in sync; 1 and 2 are eligible."""
+    cluster.come_back(4)
+    cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, (4, 5)),)))
+    cluster.alter(TOPIC, (1, 2, 3, 4))
+    cluster.die(3)
+    cluster.die(1)
+    cluster.die(2)
+    assert seen(cluster) == (4, (4,), (2,))
+
+
+def cancelled(cluster: ControllerCluster) -> int:
+    reply = cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, None),)))
+    return int(reply.results[0].error_code)
+
+
+def test_cancelled_reassignment_goes_back_to_an_eligible_leader() -> None:
+    """It has all that is committed, so Kafka's refusal would keep the operator for no reason."""
+    cluster = made()
+    cluster.start(5)
+    only_the_added_is_in_sync(cluster)
+    assert cancelled(cluster) == InvalidReplicaAssignment.code
+    cluster.come_back(1)
+    assert cancelled(cluster) == InvalidReplicaAssignment.code, "it left while enough were in sync"
+    cluster.come_back(2)
+    assert cancelled(cluster) == 0
+    assert seen(cluster) == (2, (2,), ())
+    assert (state(cluster).replicas, state(cluster).unclean_epoch) == ((1, 2, 3), -1)
+
+
+def damaged_last(cluster: ControllerCluster) -> None:
+    """Have broker 1, the last in sync, report damage; broker 2 is eligible, and fenced."""
+    cluster.die(3)
+    cluster.die(2)
+    report_damage(cluster, 1)
+
+
+def report_damage(cluster: ControllerCluster, broker_id: int) -> None:
+    cluster.heartbeat(broker_id, damaged=((cluster.image.topics[TOPIC].topic_id, 0),))
+
+
+def test_damaged_last_member_leads_for_reading_until_an_eligible_leader_comes_back(
+    cluster: ControllerCluster,
+) -> None:
+    """The election is clean: the eligible leader has all that is committed. The damaged replica has not."""
+    damaged_last(cluster)
+    assert seen(cluster) == (1, (1,), (2,))
+    assert state(cluster).isr_lost and state(cluster).trusted == (2,)
+    cluster.come_back(3)
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+    assert (state(cluster).isr_lost, state(cluster).unclean_epoch) == (False, -1)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_damaged_last_member_leads_for_reading_after_its_restart(
+    cluster: ControllerCluster, dies: bool
+) -> None:
+    """Whether its damage was known before, or is found by its start."""
+    if dies:
+        damaged_last(cluster)
+    else:
+        cluster.die(3)
+        cluster.die(2)
+    cluster.die(1)
+    cluster.register(1)
+    report_damage(cluster, 1)
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+
+
+def test_lower_min_insync_replicas_keep_the_eligible_leaders_of_a_lost_isr(
+    cluster: ControllerCluster,
+) -> None:
+    """The leader commits no record, so they still have all of them; without them only an unclean election is left."""
+    damaged_last(cluster)
+    set_min_insync(cluster, "1")
+    cluster.advance(1.0, heartbeats=(1,))
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+def test_no_eligible_leader_is_left_of_a_lost_isr_if_its_records_are_gone_too(
+    cluster: ControllerCluster, wiped: bool
+) -> None:
+    """It comes back with another disk, or damaged as well: an operator must decide."""
+    damaged_last(cluster)
+    cluster.register(2, wiped=wiped)
+    report_damage(cluster, 2)
+    assert seen(cluster) == (1, (1,), ())
+    assert state(cluster).isr_lost
+
+
+def test_eligible_leaders_take_the_place_of_a_reader_that_gets_another_disk(
+    cluster: ControllerCluster,
+) -> None:
+    """There is nothing to read any more, and the ISR is not lost."""
+    damaged_last(cluster)
+    cluster.die(1)
+    assert seen(cluster) == (-1, (1,), (2,))
+    cluster.come_back(1, wiped=True)
+    assert seen(cluster) == (-1, (2,), ())
+    assert not state(cluster).isr_lost
+
+
+def test_damaged_last_member_does_not_lead_where_no_replica_may_be_eligible() -> None:
+    """log.flush.policy=os, or an older level: only the ISR says which replica has all records."""
+    cluster = made(log_flush_policy="os")
+    cluster.die(3)
+    for each in (2, 1):
+        cluster.active.peer_lost(each, cluster.now)
+    cluster.advance(30.0, heartbeats=())
+    assert seen(cluster) == (-1, (1, 2), ())
+    cluster.register(1)
+    report_damage(cluster, 1)
+    assert seen(cluster) == (-1, (2,), ())
 
 
 def test_answer_to_the_leader_names_the_eligible_leaders(cluster: ControllerCluster) -> None:

@@ -6,13 +6,7 @@ import pytest
 
 from tests.controller.controller_cluster import ControllerCluster
 
-
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster(controllers=2)
-    made.start(1, 2, 3)
-    made.assign("t", (1, 2, 3))
-    return made
+pytestmark = pytest.mark.brokers(1, 2, 3, controllers=2, t=((1, 2, 3),))
 
 
 def test_leaderships_go_where_there_is_room(cluster: ControllerCluster) -> None:

@@ -188,8 +188,8 @@ def test_damaged_follower_leaves_the_isr() -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1, 2))
 
 
-def test_first_to_come_back_does_not_lead_if_its_log_is_damaged() -> None:
-    """While none was alive the ISR stood still; the other member, still dead, has everything and is waited for."""
+def test_first_to_come_back_leads_for_reading_only_if_its_log_is_damaged() -> None:
+    """While none was alive the ISR stood still. The other member, still dead, has everything and takes over cleanly."""
     cluster = ControllerCluster(broker_session_timeout_ms=1_000)
     cluster.start(1, 2, 3)
     cluster.assign("t", (1, 2))
@@ -199,9 +199,12 @@ def test_first_to_come_back_does_not_lead_if_its_log_is_damaged() -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1, 2))
     cluster.register(1)
     report(cluster, 1, "t")
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (2,))
+    state = cluster.partition("t")
+    assert (state.leader, state.isr, state.isr_lost, state.eligible) == (1, (1,), True, (2,))
     cluster.come_back(2)
-    assert (cluster.partition("t").leader, cluster.partition("t").isr_lost) == (2, False)
+    state = cluster.partition("t")
+    assert (state.leader, state.isr, state.isr_lost, state.eligible) == (2, (2,), False, ())
+    assert state.unclean_epoch == -1
 
 
 def test_damaged_last_isr_member_leads_for_reading_until_an_unclean_election() -> None:

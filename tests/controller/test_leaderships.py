@@ -21,13 +21,7 @@ from raftlog.metadata.controller_api import (
 )
 from tests.controller.controller_cluster import ControllerCluster
 
-
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    cluster = ControllerCluster(controllers=2)
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (1, 2, 3), (2, 3, 1), (1, 3, 2))
-    return cluster
+pytestmark = pytest.mark.brokers(1, 2, 3, controllers=2, t=((1, 2, 3), (2, 3, 1), (1, 3, 2)))
 
 
 def leaders(cluster: ControllerCluster, topic: str = "t") -> list[int]:

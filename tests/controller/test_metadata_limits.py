@@ -39,8 +39,8 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.snapshot import MAX_IMAGE_BYTES, decode_image, encode_image
 from raftlog.metadata.usage import BASE_BYTES, usage_of
-from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
+from raftlog.quorum.snapshot import IncomingSnapshot
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster

@@ -8,7 +8,8 @@ import pytest
 
 from raftlog.base.errors import InvalidRegistration
 from raftlog.base.types import NO_BROKER, NO_EPOCH
-from raftlog.metadata.controller_api import BrokerRegistration, ErrorReply, PreviousOpening, RegisterBroker
+from raftlog.metadata.broker_requests import BrokerRegistration, PreviousOpening, RegisterBroker
+from raftlog.metadata.controller_api import ErrorReply, UnregisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import new_incarnation
 from tests.controller.controller_cluster import ENDPOINTS, ControllerCluster
@@ -19,11 +20,7 @@ OLD = UUID(int=4, version=4)
 DIRECTORIES = UUID(int=71), UUID(int=72)
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1, 2)
-    return made
+pytestmark = pytest.mark.brokers(1, 2)
 
 
 def register(
@@ -114,6 +111,23 @@ def test_a_broker_of_an_older_release_is_not_compared(cluster: ControllerCluster
     """It does not report its directories' processes; their ids alone count, as always."""
     register(cluster, FIRST, named(), named())
     assert register(cluster, OLD).went_back == ()
+
+
+@pytest.mark.parametrize(("last", "older"), [(named(FIRST), True), (named(FIRST, SECOND), False)])
+def test_an_older_copy_of_an_unregistered_broker_is_older(
+    cluster: ControllerCluster, last: PreviousOpening, older: bool
+) -> None:
+    """It was the last in sync, so its last registration stays known, through snapshots too."""
+    register(cluster, FIRST, named(), named())
+    register(cluster, SECOND, named(FIRST), named(FIRST))
+    cluster.heartbeat(3)
+    cluster.assign("alone", (3,))
+    cluster.ask(UnregisterBroker(3))
+    cluster.restart_from_snapshot(1)
+    assert register(cluster, THIRD, last, named(FIRST, SECOND)).went_back == DIRECTORIES[:older]
+    cluster.heartbeat(3)
+    alone = cluster.partition("alone")
+    assert (alone.isr_lost, alone.leader) == (older, NO_BROKER if older else 3)
 
 
 def test_a_directory_that_is_newer_than_the_metadata_is_trusted(cluster: ControllerCluster) -> None:

@@ -51,7 +51,7 @@ def contents(index: PartitionIndex) -> dict[str, Any]:
         "imbalanced": index.imbalanced,
         "leaving": set(index.leaving),
         "replicas": +index.replicas,
-        "leaders": +index.leaders,
+        "leaders": +index.preferred_leaders,
     }
 
 

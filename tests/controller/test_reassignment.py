@@ -23,12 +23,7 @@ from tests.controller.controller_cluster import ControllerCluster
 BROKERS = (1, 2, 3, 4, 5, 6)
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    cluster = ControllerCluster()
-    cluster.start(*BROKERS)
-    cluster.assign("t", (1, 2, 3))
-    return cluster
+pytestmark = pytest.mark.brokers(*BROKERS, t=((1, 2, 3),))
 
 
 def move(cluster: ControllerCluster, *replicas: int, partition: int = 0, topic: str = "t") -> int:

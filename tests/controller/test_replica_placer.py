@@ -112,7 +112,7 @@ def test_load_of_a_dead_broker_falls_on_all_others() -> None:
     assert set(heirs) == {2, 3, 4, 5}
 
 
-def test_same_chance_same_placement() -> None:
+def test_the_same_chance_gives_the_same_placement() -> None:
     """Placement depends on the given random only, so that a simulation can be replayed."""
     image = image_of([None, "a", "b", None])
     assert placer(image, 5).place(20, 3) == placer(image, 5).place(20, 3)

@@ -6,14 +6,12 @@ import msgspec
 
 from raftlog.controller.admin_requests import ADMIN_REQUESTS
 from raftlog.controller.requests import REQUESTS, causes_of
+from raftlog.metadata.broker_requests import AllocateProducerIds, AlterPartition, BrokerHeartbeat
 from raftlog.metadata.causes import CAUSE_SENTENCES, Cause, describe_cause
 from raftlog.metadata.controller_api import (
     PREFERRED,
     UNCLEAN,
-    AllocateProducerIds,
-    AlterPartition,
     AlterScramCredentials,
-    BrokerHeartbeat,
     CreateAcls,
     CreateTopics,
     DecommissionBroker,

@@ -170,6 +170,13 @@ def test_a_pod_is_stopped_only_when_it_is_safe() -> None:
     assert hurried.template["terminationGracePeriodSeconds"] == 90
 
 
+def test_a_container_that_hangs_is_restarted_soon() -> None:
+    """The liveness probe has a grace period of its own, which is shorter than the hook's wait."""
+    container = Release(render({})).container
+    assert container["livenessProbe"]["terminationGracePeriodSeconds"] == 30
+    assert "terminationGracePeriodSeconds" not in container["startupProbe"]
+
+
 def test_the_rack_is_the_pods_zone() -> None:
     """On a machine without a zone the pod has no rack."""
     release = Release(render({}))

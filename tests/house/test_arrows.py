@@ -34,7 +34,8 @@ ARROWS: dict[str, frozenset[str]] = {
             "storage",
         }
     ),
-    "control": frozenset({"base", "broker", "controller", "metadata", "quorum"}),
+    "loop_watch": frozenset({"base"}),
+    "control": frozenset({"base", "broker", "controller", "loop_watch", "metadata", "quorum"}),
     "clock_watch": frozenset({"base"}),
     "node": frozenset({"base", "broker", "clock_watch", "control", "metadata", "security", "storage"}),
     "admin": frozenset({"", "base", "metadata", "protocol", "records", "security"}),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from tests.house.source import PACKAGE, Module, judge, modules_under, nodes_of
 
-ROOMS = frozenset({"admin", "broker", "control", "quorum"})
+ROOMS = frozenset({"admin", "broker", "control", "loop_watch", "quorum"})
 
 CALLBACK_AT = {
     "add_done_callback": 0,
@@ -83,8 +83,8 @@ OURS = {
     "raftlog/broker/coordination/transaction_markers.py: self._retry": "as above",
     "raftlog/broker/network/idle_connections.py: self._look": "each connection is looked at under its guard",
     "raftlog/control.py: raise_failure": "a controller that does not know who is alive must not go on",
-    "raftlog/control.py: self._look": "reads the clock",
-    "raftlog/control.py: self._say": "writes to our log",
+    "raftlog/loop_watch.py: self._measure": "reads the clock",
+    "raftlog/quorum/no_leader_warning.py: self._log": "writes to our log",
     "raftlog/control.py: self._tick": "the controller's clock",
     "raftlog/quorum/client.py: partial(self._dialled, target)": "whoever asked has heard of its failure",
     "raftlog/quorum/snapshot_generator.py: partial(self._written, applied_index)": "our own journal",
@@ -114,8 +114,8 @@ TASKS = {
     "raftlog/broker/replicas/replicas.py: self._dismiss_the_others()": "see its done callback",
     "raftlog/broker/coordination/shard.py: self._begin()": "reads our own log back",
     "raftlog/broker/coordination/shards.py: self._create()": "asks the controller; who waits hears of its failure",
-    "raftlog/broker/coordination/transaction_markers.py: self._work_off(lane)": "see its done callback",
-    "raftlog/broker/coordination/transaction_verification.py: self._work_off(lane)": "catches all failures",
+    "raftlog/broker/coordination/transaction_markers.py: self._work_off(link)": "see its done callback",
+    "raftlog/broker/coordination/transaction_verification.py: self._work_off(link)": "catches all failures",
     "raftlog/control.py: coroutine": "see its done callback; `probe` makes a word of what peers do",
     "raftlog/quorum/client.py: self._dial(target)": "whoever asked hears of its failure",
     "raftlog/quorum/raft_links.py: coroutine": "see its done callback",

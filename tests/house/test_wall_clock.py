@@ -28,7 +28,7 @@ READERS = {
     "raftlog/cli/group_reset.py": "what a person asks for",
     "raftlog/cli/produce.py": "stamps records, as clients do",
     "raftlog/cli/transaction.py": "shows it",
-    "raftlog/control.py": "when observers were heard of, for people",
+    "raftlog/metadata/quorum_description.py": "when observers were heard of, for people",
     "raftlog/controller/admin_requests.py": "makes, renews and refuses tokens; expired ones go by the believed time",
     "raftlog/faults/node_faults.py": "is the port, with a fault",
     "raftlog/quorum/observer_feed.py": "when observers were heard of, for people",

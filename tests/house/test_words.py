@@ -89,6 +89,17 @@ def test_every_test_states_its_claim():
     assert not missing, "\n".join(missing)
 
 
+def test_names_of_tests_are_claims():
+    """A name of one or two words is what the test is about (an API, a noun), and does not say what holds."""
+    nouns = [
+        function.label
+        for module in modules_under(TESTS)
+        for function in functions_of(module)
+        if re.fullmatch(r"test_[a-z0-9]+(_[a-z0-9]+)?", function.node.name)
+    ]
+    assert not nouns, "\n".join(nouns)
+
+
 def test_no_test_sleeps_and_none_mocks():
     """A test waits for a condition, or its time is virtual; a mock agrees with every call."""
     found = []

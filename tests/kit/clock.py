@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 
 class Timer:
-    """A call that is due. Like uvloop's handle for a time that is past, it cannot say `when`."""
+    """A call that is due. Like uvloop's handle, it cannot say `when` if that was past as the timer was made."""
 
-    def __init__(self, at: float, call: Callable[[], object]) -> None:
+    def __init__(self, at: float, call: Callable[[], object], *, is_past: bool) -> None:
         self.at, self.call, self.cancelled = at, call, False
+        self._is_past = is_past
+
+    def when(self) -> float:
+        assert not self._is_past, "uvloop makes it a plain call, which has no time"
+        return self.at
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -29,13 +36,13 @@ class Clock:
     def time(self) -> float:
         return self.now
 
-    def call_at(self, when: float, call: Callable[[], object]) -> Timer:
-        timer = Timer(when, call)
+    def call_at(self, when: float, call: Callable[..., object], *args: Any) -> Timer:
+        timer = Timer(when, partial(call, *args), is_past=when <= self.now)
         self.timers.append(timer)
         return timer
 
-    def call_later(self, delay: float, call: Callable[[], object]) -> Timer:
-        return self.call_at(self.now + delay, call)
+    def call_later(self, delay: float, call: Callable[..., object], *args: Any) -> Timer:
+        return self.call_at(self.now + delay, call, *args)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and fire the timers that are due, in their order."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import AdminCluster, Cluster
-from tests.clients.nodes import told, violations
+from tests.clients.nodes import checked_logs
 from tests.kit.settings import QUICK, SMALL
 
 _numbers = count(1)
@@ -24,13 +24,10 @@ def shared_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def three(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """Three nodes that all modules share; at the end of each module their logs are checked."""
-    before = len(violations(shared_cluster))
-    yield shared_cluster
-    assert shared_cluster.running_ids() == set(shared_cluster.nodes)
-    found = violations(shared_cluster)[before:]
-    assert not found, told(found)
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """The nodes that modules share (`shared_cluster`); at the end of each module their logs are checked."""
+    with checked_logs(shared_cluster) as cluster:
+        yield cluster
 
 
 @pytest.fixture

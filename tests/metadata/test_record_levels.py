@@ -19,12 +19,13 @@ from raftlog.metadata.features import (
     SUPPORTED_FEATURES,
     UnsupportedMetadata,
 )
-from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
+from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, only_directories
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import (
     AclCreated,
     Batch,
     BrokerRegistered,
+    BrokerUnregistered,
     ClusterNamed,
     ControllerElected,
     FeatureChanged,
@@ -129,6 +130,16 @@ def test_a_later_field_is_written_only_once_the_level_allows() -> None:
     with pytest.raises(UnsupportedVersion, match=r"raftlog.metadata.version is 2, and this needs 3"):
         check_records(at_level(2), (PartitionChanged(UUID(int=1), 0, eligible=()),))
     check_records(at_level(3), (PartitionChanged(UUID(int=1), 0, eligible=(2,)),))
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_an_older_image_keeps_only_the_directories_of_unregistered_brokers(level: int) -> None:
+    """0.3.0 forgets the incarnation, and images of one level are equal on all nodes."""
+    before = apply_records(at_level(level), (BrokerRegistered(7, UUID(int=7), (), None, (UUID(int=1),)),))
+    after = apply_records(before, (BrokerUnregistered(7, before.offset - 1, (UUID(int=1),)),))
+    kept = only_directories(7, (UUID(int=1),)) if level == 2 else before.brokers[7]
+    assert after.unregistered == {7: kept}
+    assert decode_image(encode_image(after)).unregistered == {7: kept}
 
 
 def test_a_snapshot_of_level_0_is_one_of_0_2_0() -> None:

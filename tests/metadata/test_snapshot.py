@@ -18,6 +18,7 @@ from raftlog.metadata.image import (
     PartitionState,
     SupportedFeature,
     TopicState,
+    only_directories,
 )
 from raftlog.metadata.metadata_records import Batch, BrokerChanged, decode_batch, encode_batch
 from raftlog.metadata.snapshot import decode_image, encode_image
@@ -46,6 +47,7 @@ brokers = st.builds(
     st.booleans(),
     st.lists(st.builds(SupportedFeature, names, ids, ids), max_size=2).map(tuple),
 )
+forgotten = st.builds(only_directories, ids, st.lists(uuids, max_size=2).map(tuple))
 partitions = st.builds(
     PartitionState, broker_ids, broker_ids, ids, ids, ids, broker_ids, broker_ids, st.booleans()
 )
@@ -79,6 +81,7 @@ limits = st.dictionaries(
 def images(draw: st.DrawFn) -> MetadataImage:
     some_topics = draw(st.lists(topics, max_size=3, unique_by=(lambda t: t.name, lambda t: t.topic_id)))
     some_brokers = draw(st.lists(brokers, max_size=3, unique_by=lambda b: b.broker_id))
+    gone = st.lists(brokers | forgotten, max_size=2, unique_by=lambda b: b.broker_id)
     resources = st.tuples(st.sampled_from(["topic", "broker", "group"]), names)
     image = MetadataImage(
         offset=draw(longs),
@@ -86,6 +89,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
         controller_id=draw(ids),
         cluster_id=draw(names),
         brokers={each.broker_id: each for each in some_brokers},
+        unregistered={each.broker_id: each for each in draw(gone)},
         topics={each.name: each for each in some_topics},
         topic_names={each.topic_id: each.name for each in some_topics},
         configs=draw(st.dictionaries(resources, st.dictionaries(names, names, min_size=1), max_size=3)),
@@ -133,15 +137,15 @@ def test_snapshot_of_before_offsets_of_topics_is_read() -> None:
 
 def test_snapshot_of_before_features_is_read() -> None:
     """All levels are initial, and no unregistered broker is remembered."""
-    departed = {3: (UUID(int=1),)}
+    departed = {3: only_directories(3, (UUID(int=1),))}
     image = MetadataImage(
-        features={"group.version": 0}, features_epoch=9, topics_offset=7, unregistered_directories=departed
+        features={"group.version": 0}, features_epoch=9, topics_offset=7, unregistered=departed
     )
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
     assert parts[9:11] == [{"group.version": 0}, 9]
     assert decode_image(encode_image(image)) == image
     older = decode_image(b"\x01" + msgspec.msgpack.encode(parts[:9]))
-    assert (older.features, older.features_epoch, older.topics_offset, older.unregistered_directories) == (
+    assert (older.features, older.features_epoch, older.topics_offset, older.unregistered) == (
         {},
         0,
         7,
@@ -153,7 +157,7 @@ def test_snapshot_of_before_tokens_is_read() -> None:
     """There were no delegation tokens, and all else is kept."""
     image = MetadataImage(features={"group.version": 0}, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts[14:] == [[], [], [], {}]
+    assert parts[14:] == [[], [], [], {}, []]
     parts = parts[:14]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts)) == image
 
@@ -162,7 +166,7 @@ def test_snapshot_of_before_rules_is_read() -> None:
     """There were no ACLs, credentials and quotas, and all else is kept."""
     image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts[12:] == [[], [], [], [], [], {}]
+    assert parts[12:] == [[], [], [], [], [], {}, []]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:12])) == image
 
 

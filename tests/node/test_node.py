@@ -9,15 +9,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from raftlog.quorum.leaderless import LEADERLESS_S
 from structlog.testing import capture_logs
 
 from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.errors import KafkaError
-from raftlog.control import LEADERLESS_S
 from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap
+from raftlog.metadata.broker_requests import AllocateProducerIds
 from raftlog.metadata.controller_api import (
     PREFERRED,
-    AllocateProducerIds,
     AlterConfigs,
     AlterScramCredentials,
     ConfigAlteration,
@@ -417,7 +417,7 @@ def test_a_node_that_finds_no_majority_names_the_missing_voters() -> None:
     alone, together, alone_again = run_scenario(script)
     assert len(alone) == 1 and together == alone and len(alone_again) == 2
     for each in (alone[0], alone_again[1]):
-        assert (each["log_level"], each["needed"]) == ("warning", 2)
+        assert (each["log_level"], each["votes_needed"]) == ("warning", 2)
         assert each["voters"] == ["1@node1:9093", "2@node2:9093", "3@node3:9093"]
         assert each["unreached"] == ["2@node2:9093", "3@node3:9093"]
 

@@ -22,12 +22,15 @@ from structlog.testing import capture_logs
 
 from raftlog import process
 from raftlog.base.config import load_config
+from raftlog.base.disk import RealDisk
 from raftlog.base.env import raise_failure
 from raftlog.base.log import LIMITED_LINES, LimitedLog
+from raftlog.metadata.bootstrap import write_bootstrap
 from raftlog.node import Node, NodeFailed
 from raftlog.quorum.quorum import Quorum
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN
 from raftlog.testing.ports import LOOPBACK, HeldPorts
+from tests.kit.clock import Clock
 from tests.kit.garbage import made_to_stay
 from tests.kit.waits import PATIENCE_S
 
@@ -237,6 +240,36 @@ async def test_a_damaged_metadata_journal_is_named(settings: dict[str, str], tmp
     assert not await _left_running()
 
 
+async def test_a_cluster_may_begin_with_voters_that_can_change(
+    settings: dict[str, str], tmp_path: Path
+) -> None:
+    """As `raftlog format --standalone` leaves it: the first batch has kraft.version 1, and the set follows."""
+    config = load_config(settings)
+    write_bootstrap(RealDisk(), config.metadata_log_dir, (), kraft_version=1)
+    began: list[Node] = []
+
+    def look(node: Node) -> None:
+        assert node.control.quorum is not None
+        if not node.control.quorum.has_static_voters:
+            began.append(node)
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            asyncio.get_running_loop().call_later(0.01, look, node)
+
+    await process.run(config, ready=look)
+    assert began[0].metadata.image.features["kraft.version"] == 1
+    assert not (tmp_path / "raftlog-bootstrap.json").exists()
+
+
+async def test_a_damaged_cluster_secret_is_named(settings: dict[str, str], tmp_path: Path) -> None:
+    """With the secret of another list all other nodes would refuse this node, without a hint at its disk."""
+    (tmp_path / "raftlog-metadata").mkdir()
+    (tmp_path / "raftlog-metadata" / "cluster-secret").write_bytes(b"\0" * 64)
+    del settings["raftlog.cluster.secret"]
+    with pytest.raises(NodeFailed, match="cluster-secret is damaged"):
+        await process.run(load_config(settings))
+
+
 async def test_a_folder_of_another_node_or_process_is_refused(
     settings: dict[str, str], tmp_path: Path
 ) -> None:
@@ -342,15 +375,14 @@ def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> Non
     """Objects that refer to themselves stayed for hours: requests make so little of it that the thresholds are never
     reached.
     """
-    thresholds, now = gc.get_threshold(), 0.0
+    thresholds, clock = gc.get_threshold(), Clock()
 
     def collect() -> None:
-        nonlocal now
-        now += process.LOOK_EVERY_S
+        clock.advance(process.LOOK_EVERY_S)
         look()
 
     try:
-        look = process._calm_garbage_collection(lambda: now)
+        look = process._calm_garbage_collection(clock)
         small, large = weakref.ref(ReferenceCycle(1000)), weakref.ref(ReferenceCycle(2 * process.BURST_BYTES))
         look()
         assert (small() is not None, large() is not None) == (True, True), "it was looked for just now"

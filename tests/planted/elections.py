@@ -12,7 +12,7 @@ from raftlog.controller import alter_partition, brokers, leader_and_isr
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata import record_replay
-from raftlog.metadata.controller_api import IsrChange
+from raftlog.metadata.broker_requests import IsrChange
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog.replication.leader_role import LeaderRole
@@ -89,7 +89,7 @@ def ignore_broker_epochs(patch: pytest.MonkeyPatch) -> None:
         )
 
     patch.setattr(alter_partition, "_check_isr", check_without)
-    patch.setattr(LeaderRole, "_is_eligible", _is_unfenced)
+    patch.setattr(LeaderRole, "_may_join_isr", _is_unfenced)
 
 
 def _is_unfenced(leading: LeaderRole, progress: Any) -> bool:
@@ -106,7 +106,7 @@ def take_in_the_fenced(patch: pytest.MonkeyPatch) -> None:
         check(replace(image, brokers=unfenced), state, change)
 
     patch.setattr(alter_partition, "_check_isr", check_without)
-    patch.setattr(LeaderRole, "_is_eligible", lambda leading, progress: True)
+    patch.setattr(LeaderRole, "_may_join_isr", lambda leading, progress: True)
 
 
 def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from raftlog.base.machine import Decision
 from raftlog.controller import alter_partition, brokers, controller, eligible_leaders, leader_and_isr
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS, LostReplicas
-from raftlog.metadata.image import PartitionState
+from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog_chaos.scenarios.eligible_leaders import eligible_leaders as play
 from tests.planted.plant import Plant
@@ -64,6 +65,50 @@ def commit_beside_eligible_leaders(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionState, "is_under_min_isr", is_under)
 
 
+def release_while_the_isr_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """A change of min.insync.replicas ends the eligibility where a damaged replica leads for reading."""
+    release = eligible_leaders._released
+
+    def released(image: MetadataImage, min_insync: Any, index: Any) -> Iterator[PartitionChanged]:
+        yield from release(image, min_insync, index)
+        for name in sorted(index.at(image).with_eligible):
+            topic = image.topics[name.topic]
+            state = topic.partitions[name.partition]
+            if state.isr_lost and min_insync(name.topic, state.leader) <= len(state.isr):
+                yield PartitionChanged(topic.topic_id, name.partition, eligible=())
+
+    add = eligible_leaders.with_eligible_leaders
+
+    def as_recorded(before: PartitionState, record: PartitionChanged, *rest: Any) -> PartitionChanged:
+        return record if record.eligible == () and before.isr_lost else add(before, record, *rest)
+
+    patch.setattr(eligible_leaders, "_released", released)
+    patch.setattr(eligible_leaders, "with_eligible_leaders", as_recorded)
+
+
+def go_offline_with_a_damaged_last_log(patch: pytest.MonkeyPatch) -> None:
+    """A damaged last member does not lead for reading if another replica has all that is committed."""
+    decide = brokers.decide_heartbeat
+
+    def decide_offline(*args: Any, reads_on: bool, **rest: Any) -> Decision:
+        return decide(*args, **rest, reads_on=False)
+
+    patch.setattr(brokers, "decide_heartbeat", decide_offline)
+
+
+def trust_a_damaged_last_log(patch: pytest.MonkeyPatch) -> None:
+    """A replica that led for reading only counts as eligible once another leads, though its log has a hole."""
+    update = leader_and_isr.update_leader_and_isr
+
+    def trusting(topic_id: Any, index: int, state: PartitionState, **rest: Any) -> PartitionChanged | None:
+        change = update(topic_id, index, state, **rest)
+        if change is not None and state.isr_lost and change.isr_lost is False:
+            change = replace(change, eligible=(*(change.eligible or ()), *state.isr))
+        return change
+
+    patch.setattr(leader_and_isr, "update_leader_and_isr", trusting)
+
+
 def never_release(patch: pytest.MonkeyPatch) -> None:
     """A change of min.insync.replicas does not end the eligibility, so the leader never commits."""
     patch.setattr(controller, "decide_release", lambda *_: Decision())
@@ -74,6 +119,15 @@ PLANTS = [
     Plant("eligible-with-a-new-disk", "KIP-966", play, trust_a_new_disk),
     Plant("eligible-unregistered-disk", "KIP-966", play, keep_unregistered_brokers),
     Plant("commits-beside-eligible", "KIP-966", play, commit_beside_eligible_leaders),
+    Plant("eligible-released-while-lost", "KIP-966", play, release_while_the_isr_is_lost),
+    Plant("damaged-last-goes-offline", "KIP-966", play, go_offline_with_a_damaged_last_log),
+    Plant(
+        "damaged-last-stays-eligible",
+        "KIP-966",
+        play,
+        trust_a_damaged_last_log,
+        test=f"{UNIT}::test_damaged_last_member_leads_for_reading_until_an_eligible_leader_comes_back",
+    ),
     Plant(
         "eligible-never-released",
         "KIP-966",

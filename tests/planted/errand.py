@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from tests.planted.hunt import BrokenPlant, Catch, hunt, listen, run_test, tell
+from tests.planted.hunt import BrokenPlant, Catch, hunt, listen, run_seed, run_test
 from tests.planted.plant import Plant, all_plants
 
 
@@ -40,7 +40,7 @@ def carry_out(task: Task) -> Outcome:
 def _control(task: Task, plant: Plant) -> Outcome:
     began_at = time.process_time()
     for seed in task.seeds:
-        seen = tell(plant.scenario, plant.seconds, seed)
+        seen = run_seed(plant.scenario, plant.seconds, seed)
         if seen is not None:
             return Outcome(task, None, f"without a plant, seed {seed}: {seen}")
     return Outcome(task, Catch(None, len(task.seeds), time.process_time() - began_at, ""))

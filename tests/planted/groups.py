@@ -106,7 +106,7 @@ def former_lives_go_on(patch: pytest.MonkeyPatch) -> None:
 
 def replaced_members_join_again(patch: pytest.MonkeyPatch) -> None:
     """A static member that waits for its assignment is not fenced when another takes its place: it comes back."""
-    admit = ClassicGroup._admit_successor
+    admit = ClassicGroup._admit_returned
 
     def admit_quietly(group: ClassicGroup, holder: Member, *rest: Any) -> None:
         waiting = group._syncs.pop(holder.member_id, None)
@@ -114,7 +114,7 @@ def replaced_members_join_again(patch: pytest.MonkeyPatch) -> None:
         if waiting is not None:
             group._reply(RebalanceInProgress(), waiting)
 
-    patch.setattr(ClassicGroup, "_admit_successor", admit_quietly)
+    patch.setattr(ClassicGroup, "_admit_returned", admit_quietly)
 
 
 def syncs_meet_a_loading_coordinator(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.base.types import NO_OFFSET
 from raftlog.coordinator.group_replay import GroupReplay
-from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_records import TransactionReplay
 from raftlog.records.batch import Buffer, iter_headers
 from raftlog.storage import fetched_batches, gap_check, recovery
 from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata

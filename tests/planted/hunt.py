@@ -80,17 +80,17 @@ def listen() -> None:
     configure_log(level="error", format="json", stream=_errors)
 
 
-def tell(scenario: Scenario, seconds: float, seed: int) -> str | None:
+def run_seed(scenario: Scenario, seconds: float, seed: int) -> str | None:
     """Run a scenario once; return its finding, None if all was well. Raises BrokenPlant."""
     _errors.lines.clear()
     seen: str | None = None
 
-    async def told(loop: SimLoop) -> None:
+    async def run(loop: SimLoop) -> None:
         loop.max_steps = STEPS_AT_MOST
         await scenario(loop, seconds)
 
     try:
-        simulate(told, seed=seed, limit_s=seconds + RECOVERY_S)
+        simulate(run, seed=seed, limit_s=seconds + RECOVERY_S)
     except AssertionError as error:
         seen = " ".join(str(error).split()) or repr(error)
     except Exception as error:
@@ -128,10 +128,10 @@ def hunt(plant: Plant, seeds: Iterable[int], *, budget_s: float = float("inf")) 
                 plant.plant(patch)
             except Exception as error:
                 raise BrokenPlant(f"it does not fit the code: {error!r}") from error
-            seen = tell(plant.scenario, plant.seconds, seed)
+            seen = run_seed(plant.scenario, plant.seconds, seed)
         spent = time.process_time() - began_at
         if seen is not None:
-            if (alone := tell(plant.scenario, plant.seconds, seed)) is not None:
+            if (alone := run_seed(plant.scenario, plant.seconds, seed)) is not None:
                 raise BrokenPlant(f"seed {seed} fails without the plant: {alone}")
             return Catch(seed, tried, spent, seen)
         if spent > budget_s:

@@ -82,20 +82,20 @@ def log_before_the_last_net(patch: pytest.MonkeyPatch) -> None:
 
 def log_before_closing(patch: pytest.MonkeyPatch) -> None:
     """A connection logs why it is closed, which raises, before it is closed."""
-    say = Connection._say
+    log_end = Connection._log_end
 
-    def raise_or_say(connection: Connection, event: str, facts: dict[str, object]) -> None:
+    def raise_or_log(connection: Connection, event: str, facts: dict[str, object]) -> None:
         log.BEFORE_LINE.get()()  # type: ignore[misc]  # simulated hosts have one
-        say(connection, event, facts)
+        log_end(connection, event, facts)
 
     def log_first(connection: Connection, event: str, **facts: object) -> None:
         if connection.is_open:
-            connection._say(event, facts)
-            connection._close()
+            connection._log_end(event, facts)
+            connection._close_transport()
 
-    patch.setattr(Connection, "_say", raise_or_say)
+    patch.setattr(Connection, "_log_end", raise_or_log)
     patch.setattr(Connection, "close", log_first)
-    patch.setattr(Connection, "cut", log_first)
+    patch.setattr(Connection, "close_now", log_first)
 
 
 def log_events_in_place(patch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.controller import brokers
 from raftlog.controller.controller import Controller
 from raftlog.metadata import loader, record_replay
-from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.image import MetadataImage, Usage
 from raftlog.metadata.metadata_records import ControllerElected
 from raftlog.metadata.record_replay import apply_records

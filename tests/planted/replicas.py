@@ -37,7 +37,7 @@ def leader_counts_the_unflushed(patch: pytest.MonkeyPatch) -> None:
 
     def count_at_once(leading: LeaderRole, end_before: int) -> None:
         appended(leading, end_before)
-        leading.note_flushed(leading.log.log_end_offset)
+        leading.note_counted_end(leading.log.log_end_offset)
 
     patch.setattr(LeaderRole, "_note_appended", count_at_once)
 
@@ -295,7 +295,7 @@ def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
 
 def hear_brokers_on_connections_given_up(patch: pytest.MonkeyPatch) -> None:
     """A follower's old request says, when it comes, where the follower stands."""
-    patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer, lane: True)
+    patch.setattr(BrokerServer, "take_peer", lambda server, connection, peer, purpose: True)
 
 
 PLANTS = [

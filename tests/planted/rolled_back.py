@@ -11,7 +11,9 @@ from raftlog.base.types import NO_EPOCH
 from raftlog.broker.replicas.log_directories import LogDirectories
 from raftlog.controller import brokers
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS
-from raftlog.metadata.controller_api import PreviousOpening, RegisterBroker
+from raftlog.metadata import record_replay
+from raftlog.metadata.broker_requests import PreviousOpening, RegisterBroker
+from raftlog.metadata.features import NEWEST_METADATA_LEVEL
 from raftlog.metadata.image import BrokerState, new_incarnation
 from raftlog.replication.follower_progress import FollowerProgress
 from raftlog.replication.follower_role import FollowerRole
@@ -20,12 +22,18 @@ from raftlog.replication.partition import Partition
 from raftlog.storage.log_directory import LogDirectory
 from raftlog_chaos.scenarios.rolled_back import rolled_back
 from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
+from raftlog_chaos.scenarios.rolled_back_unregistered import rolled_back_unregistered
 from tests.planted.plant import Plant
 
 
 def compare_no_incarnations(patch: pytest.MonkeyPatch) -> None:
     """A directory with the right id is trusted, as in 0.3.0."""
     patch.setattr(brokers, "_went_back", lambda broker, opening: False)
+
+
+def forget_unregistered_incarnations(patch: pytest.MonkeyPatch) -> None:
+    """Of an unregistered broker only the directories' ids are kept, so that an older copy of them passes."""
+    patch.setattr(record_replay, "KEEPS_UNREGISTERED", NEWEST_METADATA_LEVEL + 1)
 
 
 def compare_clean_stops_only(patch: pytest.MonkeyPatch) -> None:
@@ -49,7 +57,7 @@ def compare_the_first_directory_only(patch: pytest.MonkeyPatch) -> None:
 
 def only_say_it(patch: pytest.MonkeyPatch) -> None:
     """The older copy is logged, and its replicas stay in sync."""
-    patch.setattr(brokers, "LostReplicas", lambda broker_id, damaged=None: NO_LOST_REPLICAS)
+    patch.setattr(brokers, "LostReplicas", lambda broker_id, damaged=None, reads_on=False: NO_LOST_REPLICAS)
 
 
 def write_incarnations_too_late(patch: pytest.MonkeyPatch) -> None:
@@ -128,6 +136,13 @@ def forget_high_watermarks(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS = [
     Plant("older-copies-trusted", "older copy", rolled_back, compare_no_incarnations, 4.0),
+    Plant(
+        "unregistered-incarnations-forgotten",
+        "older copy",
+        rolled_back_unregistered,
+        forget_unregistered_incarnations,
+        3.0,
+    ),
     Plant("unclean-copies-trusted", "older copy", rolled_back, compare_clean_stops_only, 4.0),
     Plant("first-directory-compared", "one older disk", rolled_back, compare_the_first_directory_only, 4.0),
     Plant("older-copies-only-logged", "older copy", rolled_back, only_say_it, 4.0),

@@ -187,7 +187,7 @@ def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
 def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:
     """Markers are sent once; a leader that is away does not get them."""
 
-    def give_up(sender: MarkerSender, lane: Any, batch: Any) -> None:
+    def give_up(sender: MarkerSender, link: Any, batch: Any) -> None:
         for outcome, partitions in batch:
             sender._markers_written(outcome, partitions)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from raftlog.quorum.journal import Journal
 from raftlog.quorum.known_voters import KnownVoters
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
+from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voter_set import VoterSet
 from raftlog.quorum.voters_change import VotersChange
@@ -51,8 +52,8 @@ def _propose_at_once(core: RaftCore, command: bytes) -> int:
 def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
     """A leader appends a set before an entry of its term is committed (the erratum of 2015)."""
 
-    def propose(driver: Driver, record: VotersRecord) -> asyncio.Future[None]:
-        driver._change = VotersChange(driver.core, record)
+    def propose(driver: Driver, make: Callable[[], VotersRecord]) -> asyncio.Future[None]:
+        driver._change = VotersChange(driver.core, make, driver._proposals.append)
         driver._schedule()
         return driver._change.done
 
@@ -60,6 +61,19 @@ def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftCore, "propose_voters", _propose_at_once)
     patch.setattr(VoterChanges, "_check_leads", lambda changes: None)
     patch.setattr(Driver, "change_voters", propose)
+
+
+def make_the_first_set_early(patch: pytest.MonkeyPatch) -> None:
+    """A set is made when it is proposed, not when it is appended: the disk of a voter may be replaced meanwhile."""
+    init = VotersChange.__init__
+
+    def made_now(
+        change: VotersChange, core: RaftCore, make: Callable[[], VotersRecord], take: Callable[[], None]
+    ) -> None:
+        record = make()
+        init(change, core, lambda: record, take)
+
+    patch.setattr(VotersChange, "__init__", made_now)
 
 
 class _EachAtOnce:
@@ -153,6 +167,12 @@ def believe_old_sets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Observer, "_take_voters", take_and_leave)
 
 
+def dial_the_old_address(patch: pytest.MonkeyPatch) -> None:
+    """A voter that has moved is dialled at the address of an old set alone, although linked nodes know the new one."""
+    address = RaftLinks._address
+    patch.setattr(RaftLinks, "_address", lambda links, peer, attempt=0: address(links, peer))
+
+
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
@@ -167,6 +187,12 @@ PLANTS = [
     ),
     row(
         "two-changes-at-once", "KIP-853 one at a time", plant=change_two_at_once, note="sets two voters apart"
+    ),
+    row(
+        "first-set-early",
+        "KIP-853 replaced disk",
+        plant=make_the_first_set_early,
+        note="the set names a lost disk",
     ),
     row(
         "snapshot-without-voters",
@@ -209,6 +235,9 @@ PLANTS = [
         plant=believe_old_sets,
         note="it dials voters that are gone",
         test="tests/quorum/test_voter_changes.py::test_old_sets_in_the_log_lead_no_observer_astray",
+    ),
+    row(
+        "moved-voter-lost", "KIP-853 UpdateRaftVoter", plant=dial_the_old_address, note="no link to a leader"
     ),
     row(
         "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"

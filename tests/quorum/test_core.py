@@ -78,6 +78,29 @@ def test_a_heartbeats_answer_needs_no_tick_and_a_commit_does() -> None:
     assert not core.needs_tick
 
 
+def test_a_voter_that_follows_under_load_is_caught_up_as_of_its_answer_before() -> None:
+    """KIP-836: it is always a few entries behind, and has each time what was the whole log a moment before."""
+    leader = SingleVoter().elect()
+    core, first = leader.core, leader.core.journal.last_index
+
+    def answer(match: int, at: float) -> float | None:
+        leader.now = at
+        core.on_message(2, AppendEntriesResponse(core.term, match + 1, reset=False, success=True))
+        return core.caught_up_at(2)
+
+    assert core.caught_up_at(2) is None
+    begin = leader.now
+    assert answer(first, begin + 1) == begin + 1
+    core.propose(b"one")
+    assert answer(first, begin + 2) == begin + 1
+    core.propose(b"two")
+    assert answer(first + 1, begin + 3) == begin + 2
+    assert answer(first + 1, begin + 4) == begin + 2, (
+        "the whole log has an entry more since the answer before"
+    )
+    assert answer(first + 2, begin + 5) == begin + 5
+
+
 def test_a_leader_with_all_answers_sends_its_heartbeat_without_a_tick() -> None:
     """A tick counts the voters that answered within the time after which it steps down, and has no other work."""
     leader = SingleVoter().elect()

@@ -12,9 +12,9 @@ import pytest
 
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.quorum import core, raft_links, wal
-from raftlog.quorum.driver import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.handshake_messages import Introduced
 from raftlog.quorum.messages import MessageSizes
+from raftlog.quorum.proposals import MAX_UNCOMMITTED_BATCHES
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, QuorumCluster
 from raftlog_chaos.simulator import SimLoop, hosts, simulate
@@ -489,7 +489,7 @@ def test_what_may_be_proposed_is_bounded() -> None:
         assert filled == [MAX_UNCOMMITTED_BATCHES]
         cluster.loop.heal()
         await cluster.settle(b"drained")
-        assert cluster.nodes[cluster.leading() or 0].driver._waiting_bytes == 0
+        assert cluster.nodes[cluster.leading() or 0].driver._proposals.size_bytes == 0
 
     run_scenario(script)
 
@@ -526,6 +526,31 @@ def test_the_quorum_describes_itself() -> None:
         assert [voter.replica_id for voter in about.voters] == [1, 2, 3]
         assert {voter.log_end_offset for voter in about.voters} == {about.high_watermark}
         assert all(voter.last_caught_up_ms > 0 for voter in about.voters)
+
+    run_scenario(script)
+
+
+def test_a_dead_voters_times_stay_and_a_slow_voter_is_caught_up_under_load() -> None:
+    """The last time at which it had the whole log is kept (KIP-836), so its lag grows while it is dead."""
+
+    async def script(cluster: QuorumCluster) -> None:
+        leader = await cluster.leader()
+        await cluster.commit(b"before")
+        await asyncio.sleep(1)
+        dead = next(each for each in cluster.nodes if each != leader)
+        cluster.crash(dead)
+        for number in range(20):
+            await cluster.commit(b"%d" % number, *(cluster.nodes.keys() - {dead}))
+            await asyncio.sleep(0.25)
+        described: list[Any] = []
+        cluster.hosts[leader].call(lambda: described.append(cluster.nodes[leader].describe()))
+        await cluster.until(lambda: described)
+        found = {each.replica_id: each for each in described[0].voters}
+        now_ms, gone = found[leader].last_fetch_ms, found[dead]
+        assert gone.log_end_offset < found[leader].log_end_offset
+        assert now_ms - gone.last_fetch_ms >= 5_000
+        assert 0 < gone.last_caught_up_ms <= gone.last_fetch_ms
+        assert all(now_ms - each.last_caught_up_ms < 1_000 for each in found.values() if each is not gone)
 
     run_scenario(script)
 

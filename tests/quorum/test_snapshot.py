@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.disk import RealDisk
 from raftlog.quorum import snapshot
-from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
 from raftlog.quorum.snapshot import (
     MAX_SNAPSHOT_BYTES,
+    IncomingSnapshot,
     Snapshot,
     SnapshotFiles,
     decode_snapshot,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from raftlog.quorum.wal import (
     MAX_COMMAND_BYTES,
     DamagedJournal,
+    MissingEntries,
     ReplayedState,
     commit_record,
     encode_file,
@@ -111,7 +112,7 @@ def test_a_file_that_does_not_say_whose_it_is_is_refused(data: bytes) -> None:
 def test_a_gap_between_entries_is_damage() -> None:
     """Raft's log has no holes."""
     data, _ = grouped([[entry_record((b"", 1, 0)), entry_record((b"", 3, 0))]])
-    with pytest.raises(DamagedJournal, match="entry 3 follows entry 1"):
+    with pytest.raises(MissingEntries):
         replay(data)
 
 

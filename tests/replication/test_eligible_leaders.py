@@ -11,7 +11,7 @@ import pytest
 from raftlog.base.errors import NotEnoughReplicas
 from raftlog.broker.controller_session import may_be_led_elsewhere
 from raftlog.broker.replicas.damaged_replicas import DamagedReplicas
-from raftlog.metadata.controller_api import IsrChangeResult
+from raftlog.metadata.broker_requests import IsrChangeResult
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.replication.leader_role import LeaderRole
 from tests.replication.replica_cluster import ReplicaCluster

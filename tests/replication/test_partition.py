@@ -20,7 +20,7 @@ from raftlog.base.errors import (
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.controller_api import IsrChangeResult
+from raftlog.metadata.broker_requests import IsrChangeResult
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.compression import ZSTD
 from raftlog.records.validation import NeedsStepwiseValidation

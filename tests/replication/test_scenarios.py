@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.errors import KafkaError
-from raftlog.metadata.controller_api import IsrChange, IsrChangeResult
+from raftlog.metadata.broker_requests import IsrChange, IsrChangeResult
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.leader_role import LeaderRole

@@ -30,7 +30,7 @@ def log_in(mechanism, password, *, user="user", against=None):
     return login.user
 
 
-def test_the_example_of_rfc_7677():
+def test_messages_are_those_of_rfc_7677():
     """All messages are the RFC's, byte for byte. Source: RFC 7677, section 3."""
     from base64 import b64decode
 

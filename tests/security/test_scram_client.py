@@ -40,7 +40,7 @@ def test_it_logs_in_with_the_right_password(mechanism: str, user: str, with_toke
         server.final(client.final(server.first(client.first())))
 
 
-def test_the_example_of_rfc_7677() -> None:
+def test_messages_are_those_of_rfc_7677() -> None:
     """Byte by byte, the server's proof included."""
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"

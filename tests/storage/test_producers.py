@@ -73,7 +73,7 @@ def test_each_of_the_last_five_batches_is_recognised(counts: list[int]) -> None:
         offset += header.record_count
 
 
-def test_sequences_wrap() -> None:
+def test_sequences_wrap_to_zero() -> None:
     """After 2^31-1 comes 0, also inside a batch."""
     state = state_of(header_of(2**31 - 2, 3))
     assert state.check_sequence(header_of(1)) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.records.batch import build_batch, new_record
 from raftlog.storage.segment_check import CheckedBatch, SegmentFault, check_segment
 

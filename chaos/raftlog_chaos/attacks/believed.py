@@ -228,5 +228,5 @@ def streams_of_events_begun_and_dropped(target: Target) -> str:
                 for line in lines:
                     line.close(reset=True)
     probes = expect_probes(target, 2)
-    told = json.loads(ask(target.nodes[1], "/v1/health"))
-    return f"{begun} begun; {probes}; {told.get('status', '')}"
+    answer = json.loads(ask(target.nodes[1], "/v1/health"))
+    return f"{begun} begun; {probes}; {answer.get('status', '')}"

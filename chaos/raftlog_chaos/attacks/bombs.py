@@ -17,12 +17,12 @@ from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ELSEWHERE,
     Target,
-    all_told,
     array,
     compact,
     counted,
     create_topic,
     delete_topics,
+    outcomes_of,
     raw,
 )
 
@@ -114,7 +114,7 @@ def _throw(target: Target, topic: str, name: str, lines: int = 8) -> str:
     with target.lines(lines) as opened:
         for line in opened:
             line.send(produce(topic, 0, batch, timeout_ms=5000))
-        return f"{len(batch) // 1024} KiB: {counted(all_told(opened, 8))}"
+        return f"{len(batch) // 1024} KiB: {counted(outcomes_of(opened, 8))}"
 
 
 @attack("kafka", within_s=60, ci=True)
@@ -157,7 +157,7 @@ def bombs_where_times_are_searched(target: Target) -> str:
     with target.line(source=ELSEWHERE) as line:
         for batch in (many_records(400_000, ZSTD), with_payload(zstd_bomb(200 * MIB), 1, codec=ZSTD)):
             line.send(produce(name, 0, batch, timeout_ms=5000))
-            line.hear(5)
+            line.receive(5)
     part = struct.pack(">iiq", 0, -1, int(time.time() * 1000) - 1) + b"\0"
     newest = struct.pack(">iiq", 0, -1, MAX_TIMESTAMP) + b"\0"
     with target.lines(12) as lines:
@@ -166,7 +166,7 @@ def bombs_where_times_are_searched(target: Target) -> str:
                 [compact(name) + array([newest if number % 2 else part]) + b"\0"]
             )
             each.send(raw(LIST_OFFSETS, 7, body + b"\0"))
-        words = counted(all_told(lines, 20))
+        words = counted(outcomes_of(lines, 20))
     return f"made: {made}; searches: {words}; deletion: {delete_topics(target, [name])}"
 
 
@@ -179,6 +179,6 @@ def bombs_where_logs_are_compacted(target: Target) -> str:
         with target.line("kafka", node) as line:
             for _ in range(3):
                 line.send(produce(target.compacted, index, batch, timeout_ms=10_000))
-                words.append("refused" if line.hear(8) is None else "answered")
+                words.append("refused" if line.receive(8) is None else "answered")
     time.sleep(4)
     return f"{len(batch) // 1024} KiB: {counted(words)}"

@@ -14,22 +14,22 @@ from raftlog.protocol.message_builders import request_builders
 from raftlog.quorum.channel import PROTOCOL
 from raftlog.quorum.handshake_messages import Challenge, decode_handshake
 from raftlog_chaos.attacks.facts import ask
-from raftlog_chaos.attacks.logins import choose, is_served, say
+from raftlog_chaos.attacks.logins import authenticate, choose, is_served
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ClaimBroken,
     Line,
     Target,
-    all_told,
     array,
     compact,
     counted,
     expect,
     for_seconds,
     never_read,
+    outcomes_of,
     raw,
     request,
-    told,
+    send_each,
 )
 
 LENGTH: Final = struct.Struct(">I")
@@ -80,7 +80,7 @@ def lying_messagepack(target: Target) -> str:
         _encode(["raftlog refusal", "r" * 4_000]),
         _encode(["raftlog proof", b"p" * 4_000]),
     ]
-    return told(target, [frame(each) for each in lies] * 10, port="controller")
+    return send_each(target, [frame(each) for each in lies] * 10, port="controller")
 
 
 @attack("controller")
@@ -88,7 +88,7 @@ def impossible_channel_frames(target: Target) -> str:
     """Frames of no bytes, of more than a handshake has, or cut off, are refused before anything is kept of them."""
     sizes = (0, LARGEST_HANDSHAKE + 1, 1 << 24, 2**31, 2**32 - 1)
     frames = [LENGTH.pack(size) + b"x" * 100 for size in sizes] + [LENGTH.pack(4_000) + b"x" * 3_999, b"\0\0"]
-    return told(target, frames * 20, port="controller")
+    return send_each(target, frames * 20, port="controller")
 
 
 @attack("controller")
@@ -115,7 +115,7 @@ def handshakes_that_lie(target: Target) -> str:
         hello() + message("proof", bytes(3_900)),
         hello() + message("welcome"),
     ]
-    return told(target, frames * 3, port="controller")
+    return send_each(target, frames * 3, port="controller")
 
 
 @attack("controller", within_s=20)
@@ -181,7 +181,7 @@ def megabytes_beyond_the_last_channel(target: Target) -> str:
         for _ in range(8):
             for line in lines:
                 taken += line.send(piece, within_s=0.05)
-        return f"{taken >> 20} MiB taken on the last 80 of 2,100; {counted(all_told(lines, 0.5))}"
+        return f"{taken >> 20} MiB taken on the last 80 of 2,100; {counted(outcomes_of(lines, 0.5))}"
 
 
 @attack("controller", within_s=20)
@@ -189,7 +189,7 @@ def garbage_behind_a_hello(target: Target) -> str:
     """Random bytes behind a hello, in frames that look right, close the channel and cost a line of log."""
     chance = random.Random(4)
     frames = [hello() + frame(chance.randbytes(chance.randint(1, 200))) for _ in range(600)]
-    return told(target, frames, port="controller")
+    return send_each(target, frames, port="controller")
 
 
 @attack("controller", ci=True)
@@ -206,7 +206,8 @@ def text_that_is_no_text(target: Target) -> str:
         bad,
     ]
     return "; ".join(
-        told(target, [frame(each) for each in lies], port="controller", node=node) for node in target.nodes
+        send_each(target, [frame(each) for each in lies], port="controller", node=node)
+        for node in target.nodes
     )
 
 
@@ -246,7 +247,7 @@ def voters_that_are_there_already(target: Target) -> str:
     ]
     proofs = [message("proof", bytes(32)), message("verdict", bytes(32), ""), b""]
     words = [
-        told(target, [each + proof for each in frames], port="controller", node=node)
+        send_each(target, [each + proof for each in frames], port="controller", node=node)
         for node in target.nodes
         for proof in proofs
     ]
@@ -256,8 +257,8 @@ def voters_that_are_there_already(target: Target) -> str:
 
 def _leader(target: Target) -> tuple[int, int]:
     """Return the leader of the quorum and its term."""
-    told = json.loads(ask(target.nodes[1], "/v1/quorum"))
-    return int(told["leader_id"]), int(told["term"])
+    answer = json.loads(ask(target.nodes[1], "/v1/quorum"))
+    return int(answer["leader_id"]), int(answer["term"])
 
 
 def _as_kafka_client(target: Target, node: int) -> list[str]:
@@ -304,6 +305,6 @@ def users_made_at_the_controllers_port(target: Target) -> str:
     expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
     with target.line("logins") as line:
         line.ask(choose("PLAIN"))
-        line.ask(say(b"\0mallory\0" + bytes(32)))
+        line.ask(authenticate(b"\0mallory\0" + bytes(32)))
         expect(not is_served(line), "a stranger logged in as a user of his own")
     return counted(words)

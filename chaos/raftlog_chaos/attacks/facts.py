@@ -74,15 +74,15 @@ def unforeseen_in(lines: Iterable[str]) -> list[str]:
     found = []
     for line in lines:
         if DIRECTORY_FAILED in line:
-            told = json.loads(line)
-            found.append(f"log directory failed: {str(told.get('reason'))[:160]}")
+            event = json.loads(line)
+            found.append(f"log directory failed: {str(event.get('reason'))[:160]}")
         if '"exception"' not in line or '"level":"error"' not in line:
             continue
-        told = json.loads(line)
-        trace = str(told["exception"]).strip()
+        event = json.loads(line)
+        trace = str(event["exception"]).strip()
         location = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "")
         found.append(
-            f"{told.get('event')}: {trace.rpartition(chr(10))[2][:160]} ({location.rpartition('/')[2]})"
+            f"{event.get('event')}: {trace.rpartition(chr(10))[2][:160]} ({location.rpartition('/')[2]})"
         )
     return found
 

@@ -19,7 +19,7 @@ from raftlog_chaos.attacks.target import (
     legacy,
     legacy_array,
     raw,
-    told,
+    send_each,
 )
 
 FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = 1, 2, 23
@@ -90,7 +90,7 @@ def a_session_changes_its_version(target: Target) -> str:
                 session = session_of(line, 12, fetch(12, topics, (0, 0)))
                 target.cool()
                 line.send(fetch(11, [(legacy(target.topic), [Part(index, 4)])], (session, 1)))
-                words.append(line.told(2))
+                words.append(line.outcome(2))
     return counted(words)
 
 
@@ -101,11 +101,11 @@ def a_session_changes_from_names_to_ids(target: Target) -> str:
     with target.line() as line:
         session = session_of(line, 12, fetch(12, [(compact(target.topic), [Part(0)])], (0, 0)))
         line.send(fetch(13, [(bytes(range(16)), [Part(0)])], (session, 1)))
-        words.append(line.told())
+        words.append(line.outcome())
     with target.line() as line:
         session = session_of(line, 13, fetch(13, [(bytes(range(16)), [Part(0)])], (0, 0)))
         line.send(fetch(12, [(compact(target.topic), [Part(0)])], (session, 1)))
-        words.append(line.told())
+        words.append(line.outcome())
     return counted(words)
 
 
@@ -118,12 +118,12 @@ def somebody_elses_session(target: Target) -> str:
         words = []
         for epoch in (1, 1, 2, 5, -1, 0, 2**31 - 1):
             thief.send(fetch(12, topics, (session, epoch)))
-            words.append(thief.told())
+            words.append(thief.outcome())
         for number in range(200):
             thief.send(fetch(12, [], (number * 7919 + 1, 1)))
-            words.append(thief.told())
+            words.append(thief.outcome())
         owner.send(fetch(12, topics, (session, 1)))
-        return f"{counted(words)}; the owner: {owner.told()}"
+        return f"{counted(words)}; the owner: {owner.outcome()}"
 
 
 @attack("kafka", within_s=30)
@@ -136,7 +136,7 @@ def very_many_sessions(target: Target) -> str:
             line.send(frame * 150, within_s=1)
         going_on, answered = for_seconds(8), 0
         while going_on() and answered < 3_000:
-            answered += sum(line.hear(0.1) is not None for line in lines)
+            answered += sum(line.receive(0.1) is not None for line in lines)
     return f"{answered} answered"
 
 
@@ -148,7 +148,7 @@ def a_session_of_a_million_partitions(target: Target) -> str:
     with target.lines(12) as lines:
         for line in lines:
             line.send(frame)
-        return counted([line.told(4) for line in lines])
+        return counted([line.outcome(4) for line in lines])
 
 
 @attack("kafka", within_s=30)
@@ -157,9 +157,9 @@ def one_partition_a_hundred_thousand_times(target: Target) -> str:
     parts = [Part(0)] * 100_000
     with target.line() as line:
         line.send(fetch(12, [(compact(target.topic), parts)]))
-        words = [line.told(5)]
+        words = [line.outcome(5)]
         line.send(fetch(4, [(legacy(target.topic), parts)]))
-        words.append(line.told(5))
+        words.append(line.outcome(5))
     return counted(words)
 
 
@@ -175,7 +175,7 @@ def impossible_fetch_positions(target: Target) -> str:
     odd += [(index, 0, -1, MIB) for index in (-1, 3, 2**31 - 1, -(2**31))]
     frames = [fetch(12, [(compact(target.topic), [Part(*each)])]) for each in odd]
     frames += [fetch(11, [(legacy(target.topic), [Part(*each)])], wait_ms=-1) for each in odd]
-    return told(target, frames)
+    return send_each(target, frames)
 
 
 @attack("kafka", within_s=20)
@@ -190,7 +190,7 @@ def forged_replica_fetches(target: Target) -> str:
         for version in (4, 11, 12)
         for replica in (1, 2, 3, -2, 2**31 - 1)
     ]
-    return told(target, frames * 20)
+    return send_each(target, frames * 20)
 
 
 @attack("kafka", within_s=30)
@@ -202,7 +202,7 @@ def cold_reads_all_at_once(target: Target) -> str:
             for line in lines:
                 line.send(fetch_all(target.topic, 0, most=256 * 1024), within_s=0.05)
             target.cool() if number % 2 else None
-        return counted([line.told(0.02) for line in lines])
+        return counted([line.outcome(0.02) for line in lines])
 
 
 @attack("kafka", within_s=30)
@@ -213,7 +213,7 @@ def timestamps_searched_again_and_again(target: Target) -> str:
     with target.lines(4) as lines:
         for line in lines:
             line.send(raw(LIST_OFFSETS, 7, body))
-        return counted([line.told(6) for line in lines])
+        return counted([line.outcome(6) for line in lines])
 
 
 @attack("kafka", within_s=30)
@@ -226,4 +226,4 @@ def epochs_asked_again_and_again(target: Target) -> str:
     ]
     with target.line(source=ATTACKER) as line:
         line.send(raw(OFFSET_FOR_LEADER_EPOCH, 4, struct.pack(">i", -1) + array(topics) + b"\0"))
-        return line.told(8)
+        return line.outcome(8)

@@ -14,7 +14,6 @@ from raftlog_chaos.attacks.target import (
     Line,
     Port,
     Target,
-    all_told,
     compact,
     counted,
     create_topic,
@@ -22,6 +21,7 @@ from raftlog_chaos.attacks.target import (
     for_seconds,
     framed,
     head,
+    outcomes_of,
     raw,
 )
 
@@ -36,7 +36,7 @@ def _hold(target: Target, port: Port, count: int, seconds: float, nodes: tuple[i
         for node in nodes:
             lines += held.enter_context(target.rush(count // len(nodes), port, node))
         time.sleep(seconds)
-        words = counted(all_told(lines[:: max(1, len(lines) // 100)], 0.5))
+        words = counted(outcomes_of(lines[:: max(1, len(lines) // 100)], 0.5))
         return f"{len(lines)} begun; of a hundred of them {words}"
 
 
@@ -53,7 +53,7 @@ def every_schema_at_once(target: Target) -> str:
         line.send(b"".join(frames))
         for other, frame in zip(others, frames, strict=False):
             other.send(frame)
-        return counted(all_told(others, 8))
+        return counted(outcomes_of(others, 8))
 
 
 @attack("kafka", within_s=30)
@@ -152,7 +152,7 @@ def half_closed_connections(target: Target) -> str:
         for line in lines:
             line.send(HELLO)
             line.socket.shutdown(socket.SHUT_WR)
-        words = all_told(lines, 2)
+        words = outcomes_of(lines, 2)
         for line in lines:
             line.read(0.01)
         return counted(words)
@@ -164,4 +164,4 @@ def connections_beyond_the_backlog(target: Target) -> str:
     with target.rush(1_000), target.line(source=ELSEWHERE) as line:
         began = time.monotonic()
         line.send(HELLO)
-        return f"the next one: {line.told(5)} after {time.monotonic() - began:.1f} s"
+        return f"the next one: {line.outcome(5)} after {time.monotonic() - began:.1f} s"

@@ -12,15 +12,15 @@ from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     LENGTH,
     Target,
-    all_told,
     compact,
     counted,
     for_seconds,
     framed,
     head,
     legacy,
+    outcomes_of,
     raw,
-    told,
+    send_each,
     varint,
 )
 
@@ -32,13 +32,13 @@ I32: Final = struct.Struct(">i")
 @attack("kafka")
 def impossible_frame_lengths(target: Target) -> str:
     """Frame lengths of zero, below zero and beyond the limit close the connection at once."""
-    return told(target, [LENGTH.pack(size) + b"x" * 64 for size in (0, -1, -(2**31), 2**31 - 1)] * 20)
+    return send_each(target, [LENGTH.pack(size) + b"x" * 64 for size in (0, -1, -(2**31), 2**31 - 1)] * 20)
 
 
 @attack("kafka")
 def announced_but_never_sent(target: Target) -> str:
     """Connections that announce 100 MB each and send ten bytes cost no node 100 MB."""
-    return told(target, [LENGTH.pack(100 * 1000 * 1000) + b"\0\0\0\3\0\0\0\1\0\0"] * 200)
+    return send_each(target, [LENGTH.pack(100 * 1000 * 1000) + b"\0\0\0\3\0\0\0\1\0\0"] * 200)
 
 
 @attack("kafka", within_s=40, ci=True)
@@ -52,7 +52,7 @@ def half_frames_on_many_connections(target: Target) -> str:
             for number, line in enumerate(lines):
                 sent[number] += line.send(piece, within_s=0.05)
         time.sleep(2)
-        return f"{sum(sent) // MIB} MiB taken, {counted(all_told(lines, 0.5))}"
+        return f"{sum(sent) // MIB} MiB taken, {counted(outcomes_of(lines, 0.5))}"
 
 
 @attack("kafka", within_s=30)
@@ -66,7 +66,7 @@ def a_byte_at_a_time(target: Target) -> str:
             for line in lines:
                 line.send(b"\0", within_s=0.01)
             time.sleep(0.2)
-        return f"{taken // MIB} MiB taken, {counted(all_told(lines, 0.5))}"
+        return f"{taken // MIB} MiB taken, {counted(outcomes_of(lines, 0.5))}"
 
 
 @attack("kafka")
@@ -75,7 +75,7 @@ def request_headers_cut_off(target: Target) -> str:
     whole = head(METADATA, 12)
     cut = [framed(whole[:size]) for size in range(len(whole))]
     lies = [framed(struct.pack(">hhih", METADATA, 12, 1, size) + b"abc") for size in (4, 32767, -2, -32768)]
-    return told(target, [*cut, *lies, framed(struct.pack(">hhih", METADATA, 12, 1, 2) + b"\xff\xfe")])
+    return send_each(target, [*cut, *lies, framed(struct.pack(">hhih", METADATA, 12, 1, 2) + b"\xff\xfe")])
 
 
 @attack("kafka")
@@ -86,7 +86,7 @@ def lying_array_counts(target: Target) -> str:
         for version in range(APIS[key].min_version, APIS[key].max_version + 1):
             many = varint(2**32 - 1) if APIS[key].is_flexible(version) else I32.pack(2**31 - 1)
             frames += [raw(key, version, bytes(lead) + many + b"\0" * 8) for lead in (0, 1, 2, 4, 6)]
-    return told(target, frames)
+    return send_each(target, frames)
 
 
 @attack("kafka")
@@ -99,7 +99,7 @@ def lying_string_lengths(target: Target) -> str:
         frames += [
             raw(key, APIS[key].max_version, varint(size) + b"group") for key in (8, 11, 12, 13, 14, 68)
         ]
-    return told(target, frames)
+    return send_each(target, frames)
 
 
 @attack("kafka")
@@ -108,7 +108,7 @@ def endless_varints(target: Target) -> str:
     endless = b"\xff" * 64
     frames = [raw(key, APIS[key].max_version, endless) for key in ApiKey]
     frames += [framed(head(key, APIS[key].max_version)[:-1] + endless) for key in ApiKey]
-    return told(target, frames)
+    return send_each(target, frames)
 
 
 @attack("kafka")
@@ -122,7 +122,7 @@ def lying_tagged_fields(target: Target) -> str:
         raw(METADATA, 12, body[:-1] + each) for each in lies
     ]
     million = [framed(start + many + body), raw(METADATA, 12, body[:-1] + many)]
-    return f"{told(target, frames)}; a million: {told(target, million)}"
+    return f"{send_each(target, frames)}; a million: {send_each(target, million)}"
 
 
 @attack("kafka")
@@ -131,7 +131,7 @@ def unknown_apis_and_versions(target: Target) -> str:
     keys = (*range(-3, 100), 1000, 0x7260, 0x7FFF, -0x8000)
     frames = [framed(struct.pack(">hhih", key, 99, 1, -1) + b"\0" * 8) for key in keys]
     frames += [framed(struct.pack(">hhih", key, -1, 1, -1) + b"\0" * 8) for key in keys]
-    return told(target, frames)
+    return send_each(target, frames)
 
 
 @attack("kafka")
@@ -145,11 +145,11 @@ def other_protocols(target: Target) -> str:
         b"*1\r\n$4\r\nPING\r\n",
         b"\x00\x1e" + bytes(30),
     ]
-    words = [told(target, hellos)]
+    words = [send_each(target, hellos)]
     for port in ("controller", "http"):
         with target.line(port) as line:
             line.send(raw(METADATA, 12, b"\0\0\0\0"))
-            words.append(f"{port}: {line.told()}")
+            words.append(f"{port}: {line.outcome()}")
     return "; ".join(words)
 
 
@@ -161,7 +161,7 @@ def garbage(target: Target) -> str:
         with target.lines(20, port) as lines:
             for line in lines:
                 line.send(chance.randbytes(MIB), within_s=0.5)
-            words.append(f"{port}: {counted(all_told(lines))}")
+            words.append(f"{port}: {counted(outcomes_of(lines))}")
     return "; ".join(words)
 
 
@@ -180,7 +180,7 @@ def many_tiny_elements(target: Target) -> str:
     for (key, version), body in bodies.items():
         with target.line() as line:
             line.send(raw(key, version, body))
-            words.append(f"{APIS[key].name} v{version}: {line.told(5)}")
+            words.append(f"{APIS[key].name} v{version}: {line.outcome(5)}")
     return "; ".join(words)
 
 
@@ -190,4 +190,4 @@ def api_versions_again_and_again(target: Target) -> str:
     frame = raw(API_VERSIONS, 3, compact("x" * 1000) + compact("y" * 1000) + b"\0")
     with target.line() as line:
         sent = line.send(frame * 10_000, within_s=8)
-        return f"{sent // len(frame)} taken, {line.told()}"
+        return f"{sent // len(frame)} taken, {line.outcome()}"

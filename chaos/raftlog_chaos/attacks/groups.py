@@ -9,12 +9,12 @@ from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ELSEWHERE,
     Target,
-    all_told,
     array,
     compact,
     counted,
     for_seconds,
     legacy,
+    outcomes_of,
     raw,
     request,
     varint,
@@ -65,7 +65,7 @@ def _on_all(target: Target, frames: list[bytes], *, each: int = 50, within_s: fl
         with target.lines((len(frames) + each - 1) // each, "kafka", node) as lines:
             for number, line in enumerate(lines):
                 line.send(b"".join(frames[number * each : (number + 1) * each]))
-            words += all_told(lines, within_s)
+            words += outcomes_of(lines, within_s)
     return counted(words)
 
 
@@ -75,7 +75,7 @@ def _delete(target: Target, groups: list[str]) -> str:
     for node in NODES:
         with target.line("kafka", node, ELSEWHERE) as line:
             line.send(raw(DELETE_GROUPS, 2, array([compact(each) for each in groups]) + b"\0"))
-            words.append(line.told(8))
+            words.append(line.outcome(8))
     return counted(words)
 
 
@@ -83,16 +83,16 @@ def _delete(target: Target, groups: list[str]) -> str:
 def thousands_of_made_up_groups(target: Target) -> str:
     """Members that join six thousand groups and never come back cost a bound, and are gone after their session."""
     groups = [f"attack-group-{number}" for number in range(6_000)]
-    told = _on_all(target, [_join_old(each) for each in groups], each=1_000)
+    outcome = _on_all(target, [_join_old(each) for each in groups], each=1_000)
     asked = _on_all(target, [_join(each) for each in groups[:2_000]], each=1_000, within_s=2)
-    return f"{told}; without an id: {asked}; deletion: {_delete(target, groups)}"
+    return f"{outcome}; without an id: {asked}; deletion: {_delete(target, groups)}"
 
 
 @attack("kafka", within_s=60)
 def a_group_of_thousands(target: Target) -> str:
     """Four hundred members that join one group at once, and vanish, get a generation without a stall."""
-    told = _on_all(target, [_join_old("attack-crowd", b"m" * 200)] * 400, each=1, within_s=4)
-    return told
+    outcome = _on_all(target, [_join_old("attack-crowd", b"m" * 200)] * 400, each=1, within_s=4)
+    return outcome
 
 
 @attack("kafka", within_s=60)
@@ -225,5 +225,5 @@ def heartbeats_in_a_hurry(target: Target) -> str:
 @attack("kafka", within_s=40)
 def static_members_that_take_turns(target: Target) -> str:
     """A static instance that a thousand clients claim in turn belongs to the last client."""
-    told = _on_all(target, [_join("attack-static", instance="one")] * 1_000, each=20, within_s=3)
-    return told
+    outcome = _on_all(target, [_join("attack-static", instance="one")] * 1_000, each=20, within_s=3)
+    return outcome

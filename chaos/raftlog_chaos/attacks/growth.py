@@ -9,7 +9,6 @@ from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     ELSEWHERE,
     Target,
-    all_told,
     array,
     compact,
     counted,
@@ -17,6 +16,7 @@ from raftlog_chaos.attacks.target import (
     delete_topics,
     expect,
     for_seconds,
+    outcomes_of,
     raw,
     topics_made,
     varint,
@@ -58,7 +58,7 @@ def a_hundred_thousand_topics_at_once(target: Target) -> str:
     with target.lines(3) as lines:
         for line in lines:
             line.send(only_asked)
-        asked = counted(all_told(lines, 15))
+        asked = counted(outcomes_of(lines, 15))
     with target.line() as line:
         line.send(
             raw(
@@ -69,7 +69,7 @@ def a_hundred_thousand_topics_at_once(target: Target) -> str:
                 + b"\0\0",
             )
         )
-        made = line.told(15)
+        made = line.outcome(15)
     return f"only asked: {asked}; made: {made}; {_clean(target)}"
 
 
@@ -80,7 +80,7 @@ def requests_of_many_objects_on_many_connections(target: Target) -> str:
     with target.lines(20) as lines:
         for line in lines:
             line.send(only_asked)
-        return counted(all_told(lines, 60))
+        return counted(outcomes_of(lines, 60))
 
 
 @attack("kafka", within_s=90)
@@ -90,7 +90,7 @@ def topics_made_by_asking_for_them(target: Target) -> str:
         for number, line in enumerate(lines):
             names = [bytes(16) + compact(f"attack-auto-{number}-{n}") + b"\0" for n in range(500)]
             line.send(raw(METADATA, 12, array(names) + b"\1\0\0"))
-        words = counted(all_told(lines, 15))
+        words = counted(outcomes_of(lines, 15))
     return f"{words}; {_clean(target)}"
 
 
@@ -119,7 +119,7 @@ def impossible_numbers_of_partitions(target: Target) -> str:
     with target.lines(len(frames)) as lines:
         for line, frame in zip(lines, frames, strict=False):
             line.send(frame)
-        words = counted(all_told(lines, 15))
+        words = counted(outcomes_of(lines, 15))
     return f"made: {made}; {words}; {_clean(target)}"
 
 
@@ -169,7 +169,7 @@ def a_config_altered_again_and_again(target: Target) -> str:
                 for n in range(20)
             ]
             line.send(b"".join(frames))
-            altered += sum(line.hear(3) is not None for _ in frames)
+            altered += sum(line.receive(3) is not None for _ in frames)
         line.ask(_alter(TOPIC, target.topic, [("retention.ms", DELETE, "")]), 5)
     return f"{altered} alterations"
 
@@ -224,7 +224,7 @@ def elections_again_and_again(target: Target) -> str:
             line.send(everything * 300)
         answers = 0
         for line in lines:
-            while line.hear(2) is not None and answers < 1_200:
+            while line.receive(2) is not None and answers < 1_200:
                 answers += 1
         return f"{answers} answered"
 
@@ -253,9 +253,9 @@ def offsets_of_made_up_groups(target: Target) -> str:
             line.send(b"".join(frames))
         answered = 0
         for line in lines:
-            while line.hear(3) is not None:
+            while line.receive(3) is not None:
                 answered += 1
     with target.lines(3, source=ELSEWHERE) as lines:
         for line in lines:
             line.send(raw(DELETE_GROUPS, 2, array([compact(group) for group in groups]) + b"\0"))
-        return f"{answered} answered; deletion: {counted(all_told(lines, 8))}"
+        return f"{answered} answered; deletion: {counted(outcomes_of(lines, 8))}"

@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from raftlog_chaos.attacks.registry import attack
-from raftlog_chaos.attacks.target import Line, Target, counted, expect, for_seconds, never_read, told
+from raftlog_chaos.attacks.target import Line, Target, counted, expect, for_seconds, never_read, send_each
 
 HOST: Final = "Host: localhost\r\n"
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d{3})")
@@ -237,4 +237,4 @@ def other_peoples_browsers(target: Target) -> str:
     ]
     requests = [request("POST", path, each, body) for each in headers]
     requests.append(request("GET", "/v1/health", "").replace(b"Host: localhost", b"Host: evil.example"))
-    return told(target, requests, port="http") + "; " + _each(target, requests)
+    return send_each(target, requests, port="http") + "; " + _each(target, requests)

@@ -64,9 +64,9 @@ def json_made_to_hurt(target: Target) -> str:
     requests = [request("POST", path, JSON, each) for each in bodies]
     requests += [request("PUT", f"{path}/{target.topic}/configs/retention.ms", JSON, each) for each in bodies]
     requests += [request("POST", f"{path}/{target.topic}/records", JSON, each) for each in bodies]
-    told = _each(target, requests)
+    outcome = _each(target, requests)
     delete_topics(target, topics_made(target))
-    return told
+    return outcome
 
 
 @attack("http", within_s=30, ci=True)

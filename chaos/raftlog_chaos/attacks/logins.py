@@ -23,15 +23,15 @@ from raftlog_chaos.attacks.target import (
     LOGIN_USERS,
     Line,
     Target,
-    all_told,
     counted,
     expect,
     for_seconds,
     framed,
     head,
+    outcomes_of,
     raw,
     request,
-    told,
+    send_each,
 )
 
 HANDSHAKE, AUTHENTICATE = int(ApiKey.SASL_HANDSHAKE), int(ApiKey.SASL_AUTHENTICATE)
@@ -48,14 +48,14 @@ def choose(mechanism: str) -> bytes:
     return request(HANDSHAKE, 1, "SaslHandshakeRequest", mechanism=mechanism)
 
 
-def say(message: bytes) -> bytes:
+def authenticate(message: bytes) -> bytes:
     """Return the frame with a message of the mechanism."""
     return request(AUTHENTICATE, 2, "SaslAuthenticateRequest", auth_bytes=message)
 
 
 def plain(user: str, password: str, authorization_id: str = "") -> bytes:
     """Return the one message of PLAIN."""
-    return say(f"{authorization_id}\0{user}\0{password}".encode())
+    return authenticate(f"{authorization_id}\0{user}\0{password}".encode())
 
 
 def answered(line: Line, frame: bytes, within_s: float = 3.0) -> Any:
@@ -79,7 +79,7 @@ def is_served(line: Line) -> bool:
 def first_of(line: Line, scram: ScramClient, header: str = "n,,") -> bytes:
     """Begin a login by SCRAM; return the server's first message, empty if there is none."""
     line.ask(choose(SCRAM))
-    answer = answered(line, say(scram.first().replace(b"n,,", header.encode(), 1)))
+    answer = answered(line, authenticate(scram.first().replace(b"n,,", header.encode(), 1)))
     return b"" if answer is None or answer.error_code else bytes(answer.auth_bytes)
 
 
@@ -91,7 +91,7 @@ def silent_before_login(target: Target) -> str:
     """Three thousand connections that never log in leave room for logins, and end within a minute."""
     with target.rush(3_000, "logins") as lines:
         time.sleep(3)
-        return f"{len(lines)} begun; of a hundred of them {counted(all_told(lines[::30], 0.5))}"
+        return f"{len(lines)} begun; of a hundred of them {counted(outcomes_of(lines[::30], 0.5))}"
 
 
 @attack("logins", within_s=30, shape="closed")
@@ -110,12 +110,12 @@ def mechanisms_without_a_login(target: Target) -> str:
 def large_frames_before_login(target: Target) -> str:
     """A frame beyond 512 KiB closes the connection before its login; those below add up to little on 400 of them."""
     sizes = (BEFORE_LOGIN_BYTES + 1, 16 * MIB, 100 * 1000 * 1000, 2**31 - 1, -1, 0)
-    words = told(target, [LENGTH.pack(size) + b"\0" * 32 for size in sizes] * 20, port="logins")
+    words = send_each(target, [LENGTH.pack(size) + b"\0" * 32 for size in sizes] * 20, port="logins")
     start = LENGTH.pack(BEFORE_LOGIN_BYTES - 4) + head(AUTHENTICATE, 2)
     with target.lines(400, "logins") as lines:
         taken = sum(line.send(start + bytes(400 * 1024), within_s=0.1) for line in lines)
         time.sleep(2)
-        return f"{words}; {taken // MIB} MiB of halves taken, {counted(all_told(lines, 0.5))}"
+        return f"{words}; {taken // MIB} MiB of halves taken, {counted(outcomes_of(lines, 0.5))}"
 
 
 @attack("logins", within_s=40, shape="closed")
@@ -124,11 +124,13 @@ def logins_that_stop_halfway(target: Target) -> str:
     with target.lines(1_000, "logins") as lines:
         for number, line in enumerate(lines):
             user = LOGIN_USERS[0] if number % 2 else f"nobody-{number}"
-            line.send(choose(SCRAM) + say(ScramClient(SCRAM, user, "", nonce=f"{NONCE}{number}").first()))
-        words = counted(all_told(lines, 4))
+            line.send(
+                choose(SCRAM) + authenticate(ScramClient(SCRAM, user, "", nonce=f"{NONCE}{number}").first())
+            )
+        words = counted(outcomes_of(lines, 4))
         with target.line("logins") as line:
             scram = ScramClient(SCRAM, LOGIN_USERS[0], LOGIN_PASSWORD, nonce=NONCE)
-            answer = answered(line, say(scram.final(first_of(line, scram))))
+            answer = answered(line, authenticate(scram.final(first_of(line, scram))))
             expect(answer is not None and answer.error_code == 0, "the right password does not get in")
         return words
 
@@ -141,19 +143,19 @@ def logins_a_byte_at_a_time(target: Target) -> str:
         for at in range(len(whole)):
             for line in lines:
                 line.send(whole[at : at + 1], within_s=0.01)
-        return counted(all_told(lines, 2))
+        return counted(outcomes_of(lines, 2))
 
 
 @attack("logins", shape="closed")
 def half_closed_logins(target: Target) -> str:
     """Connections that stop sending at any step of a login are answered and closed, or closed."""
     scram = ScramClient(SCRAM, LOGIN_USERS[0], "x", nonce=NONCE)
-    steps = (b"", b"\0\0", HELLO, choose(SCRAM), choose(SCRAM) + say(scram.first()), choose("PLAIN"))
+    steps = (b"", b"\0\0", HELLO, choose(SCRAM), choose(SCRAM) + authenticate(scram.first()), choose("PLAIN"))
     with target.lines(300, "logins") as lines:
         for number, line in enumerate(lines):
             line.send(steps[number % len(steps)])
             line.socket.shutdown(socket.SHUT_WR)
-        return counted(all_told(lines, 2))
+        return counted(outcomes_of(lines, 2))
 
 
 # --- lies
@@ -185,7 +187,9 @@ def lies_in_scram(target: Target) -> str:
             if lie == 0:
                 line.ask(choose(SCRAM))
                 words.append(
-                    refused(line, say(b"c=biws,r=" + NONCE.encode() + b",p=" + bytes(8).hex().encode()))
+                    refused(
+                        line, authenticate(b"c=biws,r=" + NONCE.encode() + b",p=" + bytes(8).hex().encode())
+                    )
                 )
                 continue
             given = first_of(line, scram)
@@ -204,7 +208,7 @@ def lies_in_scram(target: Target) -> str:
                 scram.first(),
                 bytes(60 * 1024),
             )
-            words.append(refused(line, say(lies[lie - 1])))
+            words.append(refused(line, authenticate(lies[lie - 1])))
             expect(not is_served(line), "a connection is served after a login that failed")
     return counted(words)
 
@@ -227,7 +231,7 @@ def logins_for_somebody_else(target: Target) -> str:
             scram = ScramClient(SCRAM, user, LOGIN_PASSWORD, nonce=NONCE)
             given = first_of(line, scram, header)
             if given:
-                words.append(refused(line, say(scram.final(given))))
+                words.append(refused(line, authenticate(scram.final(given))))
             else:
                 words.append("no first message")
     return counted(words)
@@ -285,7 +289,7 @@ def requests_before_login(target: Target) -> str:
     ]
     frames += [choose(SCRAM) + frame for frame in frames[::7]]
     frames += [framed(head(int(ApiKey.PRODUCE), 9) + bytes(400 * 1024))] * 20
-    return told(target, frames, port="logins")
+    return send_each(target, frames, port="logins")
 
 
 @attack("logins", within_s=30, shape="closed")
@@ -294,10 +298,10 @@ def garbage_in_logins(target: Target) -> str:
     chance, frames = random.Random(5), []
     for size in (0, 1, 2, 100, 10_000, 60_000):
         for mechanism in MECHANISMS:
-            frames += [choose(mechanism) + say(chance.randbytes(size)) for _ in range(4)]
-            frames += [choose(mechanism) + say(b"n,,n=" + b"=2C" * (size // 3) + b",r=x")]
-    frames += [choose(SCRAM) * 3, say(b"x"), choose("PLAIN") + struct.pack(">i", -5)]
-    return told(target, frames, port="logins", within_s=2.0)
+            frames += [choose(mechanism) + authenticate(chance.randbytes(size)) for _ in range(4)]
+            frames += [choose(mechanism) + authenticate(b"n,,n=" + b"=2C" * (size // 3) + b",r=x")]
+    frames += [choose(SCRAM) * 3, authenticate(b"x"), choose("PLAIN") + struct.pack(">i", -5)]
+    return send_each(target, frames, port="logins", within_s=2.0)
 
 
 # --- guesses
@@ -323,8 +327,8 @@ def _guess(target: Target, number: int) -> Sequence[str]:
             user = LOGIN_USERS[at % 2] if at % 4 else f"nobody-{at}"
             line.send(choose("PLAIN") + plain(user, f"guess {number + at}"))
         for line in lines:
-            line.hear(1.0)
-            frame = line.hear(2.0)
+            line.receive(1.0)
+            frame = line.receive(2.0)
             if frame is not None:
                 answer = decode_response(AUTHENTICATE, 2, memoryview(frame))[1]
                 expect(answer.error_code != 0, "a guess got in")
@@ -336,7 +340,7 @@ def _first_s(target: Target, user: str) -> float:
     """Return how long the first answer to a user takes, seconds."""
     with target.line("logins") as line:
         line.ask(choose(SCRAM))
-        frame = say(ScramClient(SCRAM, user, "", nonce=NONCE).first())
+        frame = authenticate(ScramClient(SCRAM, user, "", nonce=NONCE).first())
         began = time.perf_counter()
         expect(line.ask(frame) is not None, "a login was not answered")
         return time.perf_counter() - began

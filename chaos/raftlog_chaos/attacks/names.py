@@ -9,12 +9,12 @@ from typing import Final
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
-    all_told,
     array,
     compact,
     counted,
     legacy,
     legacy_array,
+    outcomes_of,
     raw,
 )
 
@@ -44,7 +44,7 @@ def _ask(target: Target, frames: list[bytes], within_s: float = 10.0) -> str:
     with target.lines(len(frames)) as lines:
         for line, frame in zip(lines, frames, strict=False):
             line.send(frame)
-        return counted(all_told(lines, within_s))
+        return counted(outcomes_of(lines, within_s))
 
 
 def _names(count: int, name: Callable[[int], str], rest: bytes = b"") -> bytes:

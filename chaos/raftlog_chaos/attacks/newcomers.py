@@ -13,7 +13,16 @@ from typing import Final
 from raftlog_chaos.attacks.facts import ask, careless
 from raftlog_chaos.attacks.http import request, statuses
 from raftlog_chaos.attacks.registry import attack
-from raftlog_chaos.attacks.target import CONNECT_S, Line, Port, Target, counted, expect, for_seconds, told
+from raftlog_chaos.attacks.target import (
+    CONNECT_S,
+    Line,
+    Port,
+    Target,
+    counted,
+    expect,
+    for_seconds,
+    send_each,
+)
 
 NEIGHBOUR: Final = "127.0.0.77"
 """The address of an honest client on another machine than the attacker."""
@@ -106,7 +115,7 @@ def other_words_at_https(target: Target) -> str:
     going_on = for_seconds(4)
     while going_on():
         for node in target.nodes:
-            said.append(told(target, words * 4, port="http", node=node, within_s=0.2))
+            said.append(send_each(target, words * 4, port="http", node=node, within_s=0.2))
     return f"{counted(said, 2)}; {expect_probes(target, 2)}"
 
 

@@ -10,15 +10,15 @@ from raftlog_chaos.attacks.fetches import Part, fetch
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
-    all_told,
     array,
     compact,
     counted,
     for_seconds,
     framed,
     legacy,
+    outcomes_of,
     raw,
-    told,
+    send_each,
 )
 
 HANDSHAKE: Final = 0x7261
@@ -55,7 +55,7 @@ def forged_handshakes(target: Target) -> str:
     ]
     frames += [hello() + step(b"\2" + chance.randbytes(32)) for _ in range(200)]
     frames += [hello() + step(b"\2" + bytes(32)) + step(b"\2" + bytes(32)), hello(255) + step(bytes(33))]
-    return told(target, frames)
+    return send_each(target, frames)
 
 
 @attack("kafka", within_s=20)
@@ -86,7 +86,7 @@ def replicas_after_a_failed_handshake(target: Target) -> str:
         ]
         frames += [hello(1, replica) + each for each in asked]
         frames += [hello(1, replica) + step(b"\2" + bytes(32)) + each for each in asked]
-    return told(target, frames * 10)
+    return send_each(target, frames * 10)
 
 
 @attack("kafka")
@@ -105,4 +105,4 @@ def what_only_brokers_may_ask(target: Target) -> str:
     with target.lines(len(frames)) as lines:
         for line, frame in zip(lines, frames, strict=False):
             line.send(frame)
-        return counted(all_told(lines))
+        return counted(outcomes_of(lines))

@@ -6,7 +6,7 @@ import struct
 import time
 from typing import Final
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.protocol.codec import decode_response
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import CRC_START, HEADER, HEADER_BYTES
@@ -16,14 +16,14 @@ from raftlog_chaos.attacks.readers import one_record, produce
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
-    all_told,
     array,
     compact,
     counted,
     expect,
     for_seconds,
+    outcomes_of,
     raw,
-    told,
+    send_each,
     varint,
 )
 
@@ -92,7 +92,7 @@ def codes(target: Target, topic: str, batches: list[bytes], partition: int = 0) 
 
 
 def _each(target: Target, topic: str, batches: list[bytes], partition: int = 0) -> str:
-    return told(target, [produce(topic, partition, each, timeout_ms=2000) for each in batches])
+    return send_each(target, [produce(topic, partition, each, timeout_ms=2000) for each in batches])
 
 
 @attack("kafka", within_s=30, ci=True)
@@ -205,7 +205,7 @@ def one_partition_named_again_and_again_in_a_produce(target: Target) -> str:
     with target.lines(6) as lines:
         for number, line in enumerate(lines):
             line.send(raw(PRODUCE, 9, bodies[number % 3]))
-        return counted(all_told(lines, 8))
+        return counted(outcomes_of(lines, 8))
 
 
 @attack("kafka", within_s=40)
@@ -240,7 +240,7 @@ def produces_without_acknowledgement(target: Target) -> str:
         produce(target.topic, 0, one_record(), acks=5),
         produce(target.topic, 0, one_record(), acks=-2),
     ]
-    return told(target, bad * 20)
+    return send_each(target, bad * 20)
 
 
 @attack("kafka")
@@ -273,7 +273,7 @@ def long_transactional_ids(target: Target) -> str:
         )
         frames += [raw(PRODUCE, version, body) for version in (9, 11, 12)]
         frames.append(raw(22, 4, long + struct.pack(">iqh", 60_000, -1, -1) + b"\0"))
-    return told(target, frames, within_s=5)
+    return send_each(target, frames, within_s=5)
 
 
 @attack("kafka", within_s=30)
@@ -292,7 +292,7 @@ def produces_of_a_hundred_megabytes(target: Target) -> str:
         taken = 0
         for line in lines:
             taken += line.send(frame, within_s=2)
-        return f"{taken >> 20} MiB taken; {counted(all_told(lines, 4))}"
+        return f"{taken >> 20} MiB taken; {counted(outcomes_of(lines, 4))}"
 
 
 @attack("kafka", within_s=30)

@@ -10,11 +10,11 @@ from raftlog.records.batch import build_batch, new_record
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
-    all_told,
     array,
     compact,
     counted,
     never_read,
+    outcomes_of,
     raw,
     varint,
 )
@@ -62,7 +62,7 @@ def fetches_behind_a_produce(target: Target) -> str:
             for line in lines:
                 line.send(frames, within_s=0.05)
             time.sleep(0.1)
-        return counted(all_told(lines, 0.5))
+        return counted(outcomes_of(lines, 0.5))
 
 
 @attack("kafka", within_s=30)
@@ -118,7 +118,7 @@ def waiting_fetches(target: Target) -> str:
     with target.lines(100) as lines:
         for line in lines:
             line.send(frames[0] * 100 + frames[1] * 20)
-        return counted(all_told(lines, 3))
+        return counted(outcomes_of(lines, 3))
 
 
 @attack("kafka", within_s=20)
@@ -140,6 +140,6 @@ def deep_pipelines(target: Target) -> str:
     answers = 0
     with target.line() as line:
         sent = line.send(frame * 10_000, within_s=8)
-        while line.hear(1.0) is not None and answers < 20_000:
+        while line.receive(1.0) is not None and answers < 20_000:
             answers += 1
         return f"{sent // len(frame)} taken, {answers} answered"

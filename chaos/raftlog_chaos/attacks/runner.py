@@ -41,7 +41,7 @@ class RunObserver(Protocol):
 
     def ended(self, outcome: Outcome) -> None: ...
 
-    def said(self, line: str) -> None: ...
+    def print_line(self, line: str) -> None: ...
 
 
 class Course:
@@ -149,7 +149,7 @@ class Runner:
     def _run_alone(self, struck: Sequence[Attack], before: Outcome) -> None:
         """Decide about an attack that failed after others by running it alone."""
         attack = struck[-1]
-        self._observer.said(f"{attack.name}: once more, alone ({before.faults[0]})")
+        self._observer.print_line(f"{attack.name}: once more, alone ({before.faults[0]})")
         self._run_session([attack])
         alone = self.outcomes[attack.name]
         if alone.status == "passed" and keeps_only(before.seen, self._limits):
@@ -165,7 +165,9 @@ class Runner:
     def _run_each_alone(self, attacks: Sequence[Attack], why: list[str]) -> None:
         """Run each on a cluster of its own; those for which no time is left have failed for this reason."""
         for line in why if attacks else ():
-            self._observer.said(f"{', '.join(each.name for each in attacks)}: each once more, alone ({line})")
+            self._observer.print_line(
+                f"{', '.join(each.name for each in attacks)}: each once more, alone ({line})"
+            )
         for attack in attacks:
             if self._has_time():
                 self._run_session([attack])

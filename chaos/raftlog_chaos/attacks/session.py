@@ -29,7 +29,7 @@ from raftlog_chaos.attacks import facts
 from raftlog_chaos.attacks.__main__ import START_S, Order, Report
 from raftlog_chaos.attacks.bystanders import PARTITIONS, TOPIC, Bystanders
 from raftlog_chaos.attacks.registry import Attack
-from raftlog_chaos.attacks.target import Line, NodePorts, Port, Target, legacy, raw, told
+from raftlog_chaos.attacks.target import Line, NodePorts, Port, Target, legacy, raw, send_each
 from raftlog_chaos.attacks.verdict import (
     MIB,
     ClusterObservation,
@@ -363,7 +363,7 @@ def prepare(target: Target) -> None:
 def _find_coordinators(target: Target) -> None:
     """Ask for the coordinators of a group and of a transactional id, which creates their topics."""
     frames = [raw(FIND_COORDINATOR, 0, legacy("group")), raw(FIND_COORDINATOR, 1, legacy("id") + b"\1")]
-    told(target, frames, within_s=READY_S, source=HONEST)
+    send_each(target, frames, within_s=READY_S, source=HONEST)
 
 
 def _create(
@@ -434,7 +434,7 @@ def warm_up(target: Target) -> None:
     def warm(node: int) -> None:
         for path in WARM_PATHS:
             facts.ask(target.nodes[node], path)
-        told(target, frames, node=node, source=HONEST)
+        send_each(target, frames, node=node, source=HONEST)
 
     with ThreadPoolExecutor() as threads:
         list(threads.map(warm, target.nodes))

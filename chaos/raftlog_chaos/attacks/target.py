@@ -173,7 +173,7 @@ class Line:
                 self.closed = True
         return sent
 
-    def hear(self, within_s: float = ANSWER_S) -> bytes | None:
+    def receive(self, within_s: float = ANSWER_S) -> bytes | None:
         """Return the next Kafka response without its length, None if none comes in time or the line is closed."""
         end_at = time.monotonic() + within_s
         while not self.closed:
@@ -214,9 +214,9 @@ class Line:
         return not self.closed
 
     def ask(self, frame: bytes, within_s: float = ANSWER_S) -> bytes | None:
-        """Send one frame and return its answer; see `hear`."""
+        """Send one frame and return its answer; see `receive`."""
         self.send(frame, within_s)
-        return self.hear(within_s)
+        return self.receive(within_s)
 
     def request(
         self, api_key: int, version: int, name: str, within_s: float = ANSWER_S, **fields: Any
@@ -225,7 +225,7 @@ class Line:
         answer = self.ask(request(api_key, version, name, **fields), within_s)
         return None if answer is None else decode_response(api_key, version, memoryview(answer))[1]
 
-    def told(self, within_s: float = 1.0) -> str:
+    def outcome(self, within_s: float = 1.0) -> str:
         """Wait for the other end; return "answered", "closed" or "silent"."""
         found = self.read(within_s)
         if found:
@@ -303,7 +303,7 @@ def legacy_array(items: Sequence[bytes]) -> bytes:
 # --- steps that many scripts share
 
 
-def told(
+def send_each(
     target: Target,
     frames: Sequence[bytes],
     *,
@@ -319,15 +319,15 @@ def told(
         with target.lines(len(some), port, node, source) as lines:
             for line, frame in zip(lines, some, strict=False):
                 line.send(frame)
-            words += all_told(lines, within_s)
+            words += outcomes_of(lines, within_s)
     return counted(words)
 
 
-def all_told(lines: Sequence[Line], within_s: float = 1.0) -> list[str]:
-    """Return `told` of each line, once all have said something or the time is over."""
+def outcomes_of(lines: Sequence[Line], within_s: float = 1.0) -> list[str]:
+    """Return the `outcome` of each line, once all have said something or the time is over."""
     end_at, words = time.monotonic() + within_s, []
     for line in lines:
-        words.append(line.told(max(0.002, end_at - time.monotonic())))
+        words.append(line.outcome(max(0.002, end_at - time.monotonic())))
     return words
 
 
@@ -340,7 +340,7 @@ def create_topic(target: Target, name: str, *, configs: Sequence[tuple[str, str]
     topic = compact(name) + struct.pack(">ih", -1, -1) + placed + given + b"\0"
     with target.line(source=ELSEWHERE) as line:
         line.send(raw(19, 7, array([topic]) + LENGTH.pack(10_000) + b"\0\0"))
-        return line.told(12)
+        return line.outcome(12)
 
 
 def delete_topics(target: Target, names: Sequence[str]) -> str:
@@ -350,7 +350,7 @@ def delete_topics(target: Target, names: Sequence[str]) -> str:
         for start in range(0, len(names), 500):
             some = array([compact(name) for name in names[start : start + 500]])
             line.send(raw(20, 4, some + LENGTH.pack(20_000) + b"\0"))
-            words.append("answered" if line.hear(25) is not None else "no answer")
+            words.append("answered" if line.receive(25) is not None else "no answer")
     return counted(words)
 
 

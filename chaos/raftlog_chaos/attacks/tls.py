@@ -17,9 +17,18 @@ from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Authority
 from raftlog_chaos.attacks.facts import careless
 from raftlog_chaos.attacks.floods import HELLO
-from raftlog_chaos.attacks.logins import choose, is_served, say
+from raftlog_chaos.attacks.logins import authenticate, choose, is_served
 from raftlog_chaos.attacks.registry import attack
-from raftlog_chaos.attacks.target import LENGTH, Line, Target, all_told, counted, expect, for_seconds, told
+from raftlog_chaos.attacks.target import (
+    LENGTH,
+    Line,
+    Target,
+    counted,
+    expect,
+    for_seconds,
+    outcomes_of,
+    send_each,
+)
 
 TOO_LONG: Final = 130
 """Certificates above the client's own; OpenSSL follows a hundred."""
@@ -52,7 +61,7 @@ def silent_before_tls(target: Target) -> str:
     """Three thousand connections that send no hello leave room for clients, and end after five seconds."""
     with target.rush(3_000, "secure") as lines:
         time.sleep(7)
-        return f"{len(lines)} begun; of a hundred of them {counted(all_told(lines[::30], 0.5))}"
+        return f"{len(lines)} begun; of a hundred of them {counted(outcomes_of(lines[::30], 0.5))}"
 
 
 @attack("secure", within_s=40, shape="closed")
@@ -65,7 +74,7 @@ def handshakes_that_stall(target: Target) -> str:
         time.sleep(7)
         for line in lines:
             line.read(0.001)
-        return counted(all_told(lines, 1))
+        return counted(outcomes_of(lines, 1))
 
 
 @attack("secure", within_s=30, shape="closed")
@@ -85,7 +94,7 @@ def garbage_for_a_hello(target: Target) -> str:
         changed = bytearray(whole)
         changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
         frames.append(bytes(changed))
-    return told(target, frames, port="secure", within_s=7.0)
+    return send_each(target, frames, port="secure", within_s=7.0)
 
 
 @attack("secure", within_s=30, shape="closed")
@@ -98,7 +107,7 @@ def hellos_without_end(target: Target) -> str:
         for _ in range(64):
             for line in lines[20:]:
                 sent += line.send(piece + large + bytes(16_000 - len(large)), within_s=0.05)
-        return f"{sent // 1024} KiB taken, {counted(all_told(lines, 2))}"
+        return f"{sent // 1024} KiB taken, {counted(outcomes_of(lines, 2))}"
 
 
 @attack("secure", within_s=30, shape="closed")
@@ -124,13 +133,13 @@ def half_closed_tls(target: Target) -> str:
         for number, line in enumerate(lines):
             line.send(whole[: number % (len(whole) + 1)])
             line.socket.shutdown(socket.SHUT_WR)
-        words += all_told(lines, 7)
+        words += outcomes_of(lines, 7)
     for number in range(30):
         with contextlib.suppress(OSError), target.line("secure") as line:
             line.secure(careless())
             line.send((b"", HELLO, choose("SCRAM-SHA-256"))[number % 3])
             line.socket.shutdown(socket.SHUT_WR)  # without the close that TLS would have
-            words.append(line.told(7))
+            words.append(line.outcome(7))
     return counted(words)
 
 
@@ -147,7 +156,7 @@ def chains_of_certificates_too_long(target: Target) -> str:
                 try:
                     line.secure(context)
                     line.send(HELLO)
-                    refused += line.told(2.0) != "answered"
+                    refused += line.outcome(2.0) != "answered"
                 except OSError:
                     refused += 1
     expect(refused == 20, f"{20 - refused} of 20 such certificates were believed")
@@ -194,5 +203,5 @@ def guesses_over_tls(target: Target) -> str:
 def _speak(line: Line, number: int) -> str:
     line.ask(choose("SCRAM-SHA-256" if number % 2 else "PLAIN"))
     for message in (b"n,,n=chaos,r=fyko", b"c=biws,r=fyko,p=AAAA") if number % 2 else (b"\0chaos\0x",):
-        line.ask(say(message), 2.0)
+        line.ask(authenticate(message), 2.0)
     return "served" if is_served(line) else "closed"

@@ -9,15 +9,15 @@ from raftlog.protocol.codec import decode_response
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
     Target,
-    all_told,
     array,
     compact,
     counted,
     expect,
     for_seconds,
     legacy,
+    outcomes_of,
     raw,
-    told,
+    send_each,
 )
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, MARKERS, TXN_COMMIT = 22, 24, 25, 26, 27, 28
@@ -31,7 +31,7 @@ def initiated(name: bytes, timeout_ms: int = 60_000, producer: int = -1, epoch: 
 
 
 def _on_all(target: Target, frames: list[bytes], within_s: float = 4.0) -> str:
-    return "; ".join(told(target, frames, node=node, within_s=within_s) for node in (1, 2, 3))
+    return "; ".join(send_each(target, frames, node=node, within_s=within_s) for node in (1, 2, 3))
 
 
 @attack("kafka", within_s=40)
@@ -54,7 +54,7 @@ def transactional_ids_by_the_thousand(target: Target) -> str:
             line.send(b"".join(initiated(compact(f"attack-{number}-{n}")) for n in range(1_000)))
         answered, going_on = 0, for_seconds(20)
         for line in lines:
-            while going_on() and line.hear(2) is not None:
+            while going_on() and line.receive(2) is not None:
                 answered += 1
     return f"{answered} answered"
 
@@ -162,7 +162,7 @@ def transactions_that_nobody_ends(target: Target) -> str:
                 begun += 1
     going_on = for_seconds(6)
     with target.line() as line:
-        while going_on() and line.hear(0.5) is None and not line.closed:
+        while going_on() and line.receive(0.5) is None and not line.closed:
             continue
     return f"{begun} begun"
 
@@ -178,4 +178,4 @@ def lists_of_transactions(target: Target) -> str:
     with target.lines(len(frames)) as lines:
         for line, frame in zip(lines, frames, strict=False):
             line.send(frame)
-        return counted(all_told(lines, 6))
+        return counted(outcomes_of(lines, 6))

@@ -107,10 +107,10 @@ class Watch:
                 self._peaks[node] = max(self._peaks[node], resident)
 
     def _run(self) -> None:
-        told = False
+        is_reported = False
         while not self._stopping.wait(SAMPLE_S):
             self.sample()
             most = max(self._peaks, key=self._peaks.__getitem__)
-            if not told and self._peaks[most] > self._guard_bytes:
-                told = True
+            if not is_reported and self._peaks[most] > self._guard_bytes:
+                is_reported = True
                 self._on_excess(most)

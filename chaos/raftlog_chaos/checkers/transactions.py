@@ -3,7 +3,8 @@ it.
 
 A transaction with a group commits the group's offsets behind what it polled. Each value is consumed in one committed
 transaction of the group (processed-twice), and none is left out (left-out). A transaction without an answer was
-committed if its writes were read. So like `unseen` this is for histories in which everything is read at the end.
+committed if its writes were read. So like the anomaly unseen this is for histories that end
+with a reading of everything.
 
 The client of a committed transaction may be gone before it reports what it consumed. The transaction then accounts for
 values after all that the group had consumed when it began.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from raftlog_chaos.compare.figures import SUBJECT, Comparison, Described, Figure
-from raftlog_chaos.compare.table import said
+from raftlog_chaos.compare.table import format_number
 from raftlog_chaos.runs.picture import RIGHT, WIDTH, Canvas
 
 LABELS: Final = 330
@@ -96,7 +96,7 @@ def _dot(canvas: Canvas, figure: Figure, at: int, other: Described, *, low: int,
     if len(found) > 1:
         canvas.line(least, y, to_x=most, to_y=y, kind=f"s{at} range")
     x = _ratio_x(ratio, low, high)
-    title = f"{figure.name}: {said(ratio)} times better than {other.title}"
+    title = f"{figure.name}: {format_number(ratio)} times better than {other.title}"
     canvas.box(x - DOT / 2, y - DOT / 2, to_x=x + DOT / 2, height=DOT, kind=f"s{at} dot", title=title)
 
 
@@ -188,6 +188,6 @@ def _draw_chart(canvas: Canvas, chart: Chart, *, left: float, right: float) -> N
         line = "L".join(f"{x_of(x):.1f} {y_of(y):.1f}" for x, y in curve.points)
         canvas.path(f"M{line}", f"s{curve.system} curve")
         for x, y in curve.points:
-            title = f"{curve.title}: {said(y)} {chart.unit} at {x:,.0f} {chart.across}"
+            title = f"{curve.title}: {format_number(y)} {chart.unit} at {x:,.0f} {chart.across}"
             at_x, at_y = x_of(x), y_of(y)
             canvas.box(at_x - 3, at_y - 3, to_x=at_x + 3, height=6, kind=f"s{curve.system} dot", title=title)

@@ -12,7 +12,7 @@ from typing import Final
 
 from raftlog_chaos.compare.drawing import charts_of, draw_charts, ratios
 from raftlog_chaos.compare.figures import SUBJECT, Comparison, Figure
-from raftlog_chaos.compare.table import note_lines, said
+from raftlog_chaos.compare.table import format_number, note_lines
 from raftlog_chaos.runs.report import STYLE as COMMON_STYLE
 
 STYLE: Final = Path(__file__).with_name("page.css")
@@ -86,7 +86,7 @@ def _cell(figure: Figure, system: str) -> str:
     if median is None or spread is None:
         return '<td class="none">-</td>'
     least, most = spread
-    between = f" ({said(least)}-{said(most)})" if least != most else ""
-    better = f"<small>{said(ratio)}x</small>" if ratio is not None and system != SUBJECT else ""
+    between = f" ({format_number(least)}-{format_number(most)})" if least != most else ""
+    better = f"<small>{format_number(ratio)}x</small>" if ratio is not None and system != SUBJECT else ""
     kind = ' class="own"' if system == SUBJECT else ""
-    return f"<td{kind}>{said(median)}{between}{better}</td>"
+    return f"<td{kind}>{format_number(median)}{between}{better}</td>"

@@ -31,7 +31,7 @@ def _cell(figure: Figure, system: str) -> str:
     if ratio is None:
         other = figure.median(system)
         return NOTHING if other is None else f"({_with_unit(other, figure.unit)})"
-    return f"{said(ratio)}x{_between(figure.ratios(system))}"
+    return f"{format_number(ratio)}x{_between(figure.ratios(system))}"
 
 
 def _own(figure: Figure) -> str:
@@ -42,14 +42,14 @@ def _own(figure: Figure) -> str:
 
 
 def _with_unit(value: float, unit: str) -> str:
-    return f"{said(value)} {unit}".rstrip()
+    return f"{format_number(value)} {unit}".rstrip()
 
 
 def _between(values: Sequence[float]) -> str:
-    return f" ({said(min(values))}-{said(max(values))})" if len(values) >= FEW else ""
+    return f" ({format_number(min(values))}-{format_number(max(values))})" if len(values) >= FEW else ""
 
 
-def said(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number with two or three digits that count."""
     size = abs(value)
     if size >= 100:

@@ -17,7 +17,7 @@ from raftlog_chaos.conformance import known
 from raftlog_chaos.conformance.generation.hunt import JOBS, Drawn, hunt
 from raftlog_chaos.conformance.history import choose
 from raftlog_chaos.conformance.page import page
-from raftlog_chaos.conformance.run import compare_live, compare_recorded, record, say
+from raftlog_chaos.conformance.run import compare_live, compare_recorded, print_lines, record
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return hunt(_drawn(options), steps=[int(each) for each in options.steps.split(",") if each])
         chosen = choose(options.only)
         if options.act == "list":
-            say(*(f"{each.label}: {each.claim}" for each in chosen))
+            print_lines(*(f"{each.label}: {each.claim}" for each in chosen))
             return 0
         if options.act == "page":
             sys.stdout.write(page(known.load_by_subject()))

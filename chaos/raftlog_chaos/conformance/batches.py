@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.base.errors import KafkaError
 from raftlog.records.batch import Record, build_batch, iter_records
 from raftlog.records.header import (

@@ -83,7 +83,7 @@ def is_broken(observation: Observation) -> bool:
     return bool(observation) and observation[-1]["asked"] == STOPPED
 
 
-class Told(NamedTuple):
+class ComparedStep(NamedTuple):
     """One step of a history for a reader. `answer` is empty where the two answers differ, and then `differing` is not.
 
     `fields` and `answer` are texts.
@@ -96,23 +96,23 @@ class Told(NamedTuple):
     """Paths, with Kafka's value and the other broker's."""
 
 
-def told(kafka: Observation, other: Observation) -> list[Told]:
+def compared_steps(kafka: Observation, other: Observation) -> list[ComparedStep]:
     """Return the steps of a history, with what differs."""
-    found: list[Told] = []
+    found: list[ComparedStep] = []
     for one, two in _pairs(kafka, other):
         step = one or two
         differing_here = [(path, _inner(mine), _inner(others)) for path, mine, others in differing(one, two)]
         answer = "" if differing_here else short(step.get("answer"))
-        found.append(Told(str(step.get("asked")), short(step.get("fields")), answer, differing_here))
+        found.append(ComparedStep(str(step.get("asked")), short(step.get("fields")), answer, differing_here))
     return found
 
 
 def story(history: History, kafka: Observation, other: Observation, *, names: tuple[str, str]) -> list[str]:
     """Return a history as lines: each step once, and under it what differs, the two sides below each other."""
-    return [f"{history.label}: {history.claim}", *lines_of(told(kafka, other), names)]
+    return [f"{history.label}: {history.claim}", *lines_of(compared_steps(kafka, other), names)]
 
 
-def lines_of(steps: Sequence[Told], names: tuple[str, str]) -> Iterator[str]:
+def lines_of(steps: Sequence[ComparedStep], names: tuple[str, str]) -> Iterator[str]:
     """Yield the lines of a story."""
     width = max(map(len, names))
     for number, step in enumerate(steps, 1):

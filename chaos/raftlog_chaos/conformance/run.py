@@ -18,7 +18,7 @@ from raftlog_chaos.conformance.history import History, load
 NAMES = ("Kafka 4.3", "raftlog")
 
 
-def say(*lines: str) -> None:
+def print_lines(*lines: str) -> None:
     """Print lines as they come."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
@@ -42,7 +42,7 @@ class Findings:
         if is_bad:
             self.differing.append(history.label)
         if is_bad or self._all_stories:
-            say(*story(history, kafka, other, names=NAMES), "")
+            print_lines(*story(history, kafka, other, names=NAMES), "")
 
     def stale(self, histories: Sequence[History]) -> list[Known]:
         """Return the entries that no history showed, where all of their histories ran."""
@@ -55,10 +55,10 @@ class Findings:
         stale = self.stale(histories)
         opened = {each.why for each in self.used if each.kind == "open"}
         for each in stale:
-            say(f"no history shows this any more: {each.histories}: {each.why}")
+            print_lines(f"no history shows this any more: {each.histories}: {each.why}")
         for why in sorted(opened):
-            say(f"open: {why}")
-        say(
+            print_lines(f"open: {why}")
+        print_lines(
             f"{self.compared} histories: {len(self.differing)} differ in a way that is not listed, "
             f"{len(set(self.used))} listed differences seen, {len(stale)} not seen any more, {len(opened)} open"
         )
@@ -100,7 +100,7 @@ def compare_recorded(histories: Sequence[History], *, strict: bool = False, all_
         for each in in_order(histories):
             kafka = recordings.read(each.subject)["histories"].get(each.name)
             if kafka is None:
-                say(f"{each.label}: Kafka's answers are not recorded: make kafka-record")
+                print_lines(f"{each.label}: Kafka's answers are not recorded: make kafka-record")
                 found.differing.append(each.label)
                 continue
             found.add(each, kafka, run_on(side, each))
@@ -116,11 +116,11 @@ def record(histories: Sequence[History], *, date: str) -> int:
             for each in group:
                 steps = run_on(side, each)
                 if is_broken(steps):
-                    say(f"{each.label}: {steps[-1]['answer']}")
+                    print_lines(f"{each.label}: {steps[-1]['answer']}")
                     return 1
                 answers.setdefault(each.subject, {})[each.name] = steps
             side.release(needs)
     for subject, found in answers.items():
         recordings.write(subject, version, date, {**recordings.read(subject)["histories"], **found})
-    say(f"{len(histories)} histories recorded")
+    print_lines(f"{len(histories)} histories recorded")
     return 0

@@ -96,7 +96,7 @@ class FaultSwarm:
         self._pace = self.chance.choice(PACES)
         self._cure_rate = self.chance.uniform(0.4, 0.7)
 
-    def told(self) -> dict[str, int]:
+    def fault_counts(self) -> dict[str, int]:
         """Return how often each fault struck and each effect was felt, including zeros. Cures are left out."""
         struck = {name: self.counts[name] + self.nemesis.counts[name] for name in FAULTS}
         return {**struck, **{name: self.cluster.effects[name] for name in EFFECTS}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from raftlog.base.crc import crc32c
+from raftlog.base.compiled import crc32c
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.compression import compress
 from raftlog.records.header import CRC_START, HEADER, HEADER_BYTES

@@ -36,7 +36,7 @@ def hear_errors() -> None:
 
 def last_of(line: str) -> str:
     """Return a log line's event, the last line of its exception, and the exception's place."""
-    told = json.loads(line)
-    trace = str(told.get("exception", "")).strip()
+    event = json.loads(line)
+    trace = str(event.get("exception", "")).strip()
     location = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "").rpartition("/")[2]
-    return f"{told.get('event')}: {trace.rpartition(chr(10))[2] or told} ({location})"
+    return f"{event.get('event')}: {trace.rpartition(chr(10))[2] or event} ({location})"

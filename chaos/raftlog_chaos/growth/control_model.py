@@ -13,16 +13,14 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.controller.controller import Controller
-from raftlog.metadata.controller_api import (
+from raftlog.metadata.broker_requests import (
     AlterPartition,
     BrokerHeartbeat,
-    CreateTopics,
     IsrChange,
     IsrMember,
-    NewTopic,
     RegisterBroker,
-    Request,
 )
+from raftlog.metadata.controller_api import CreateTopics, NewTopic, Request
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import Endpoint, MetadataImage, changed_partitions
 from raftlog.metadata.loader import MetadataLoader

@@ -104,7 +104,7 @@ def _run(options: Options, file_systems: Sequence[str], *, cuts: int, seed: int)
     for number, file_system in enumerate(cycle(file_systems)):
         if done >= cuts:
             break
-        campaign = Campaign(options, file_system, seed=seed + number, first=done + 1, tell=_say)
+        campaign = Campaign(options, file_system, seed=seed + number, first=done + 1, report=_say)
         campaigns.append(campaign)
         done += len(campaign.run(min(share, cuts - done)))
         if campaign.failed:

@@ -74,10 +74,10 @@ class Cut(msgspec.Struct, kw_only=True):
 
 
 class Campaign:
-    """Some cuts on one disk. `tell` gets a line for each cut that was judged."""
+    """Some cuts on one disk. `report` gets a line for each cut that was judged."""
 
     def __init__(
-        self, options: Options, file_system: str, *, seed: int, first: int, tell: Callable[[str], None]
+        self, options: Options, file_system: str, *, seed: int, first: int, report: Callable[[str], None]
     ) -> None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         self.folder = options.out / f"{stamp}-{file_system}-seed{seed}"
@@ -89,7 +89,7 @@ class Campaign:
         self._file_system = file_system
         self._seed = seed
         self._first = first
-        self._tell = tell
+        self._report = report
         self._chance = random.Random(f"{seed}/{file_system}")
         between = {BETWEEN_SNAPSHOTS: self._chance.choice(BYTES_BETWEEN_SNAPSHOTS)}
         self._settings = {**SETTINGS, **between, **options.settings}
@@ -145,7 +145,7 @@ class Campaign:
             for word in guest.cut():
                 self._take_last(word)
         if self.failed:
-            self._tell(line_of(self.cuts[-1]))
+            self._report(line_of(self.cuts[-1]))
         elif moment is not None:
             self._note_cut(moment, missed=bool(sight and sight.missed))
 
@@ -248,7 +248,7 @@ class Campaign:
         last.read_s = reached["read"] - reached["ready"]
         self._blame(faults)
         if not self.failed:
-            self._tell(line_of(last))
+            self._report(line_of(last))
 
     def _unjudged(self) -> list[Cut]:
         return [each for each in self.cuts if not each.judged_with]

@@ -61,14 +61,14 @@ QUIET: Final = ('"level": "info"', '"level":"info"', '"level": "debug"', '"level
 
 
 class SerialLine:
-    """The line to the host. Threads may share it; each word has left the guest when `tell` returns."""
+    """The line to the host. Threads may share it; each word has left the guest when `send` returns."""
 
     def __init__(self) -> None:
         self._fd = os.open(SERIAL_LINE, os.O_RDWR | os.O_NOCTTY)
         tty.setraw(self._fd)
         self._lock = threading.Lock()
 
-    def tell(self, word: Word) -> None:
+    def send(self, word: Word) -> None:
         line = encode(word)
         with self._lock:
             while line:
@@ -104,11 +104,11 @@ def prepare(plan: BootPlan) -> Path:
 
 
 class LogTail:
-    """Follows a file that grows line by line, from where it ends now; `tell` gets each line."""
+    """Follows a file that grows line by line, from where it ends now; `report` gets each line."""
 
-    def __init__(self, path: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, report: Callable[[str], None]) -> None:
         self._path = path
-        self._tell = tell
+        self._report = report
         self._position = path.stat().st_size if path.exists() else 0
 
     def run(self) -> None:
@@ -120,7 +120,7 @@ class LogTail:
                     *lines, rest = (rest + file.read()).split(b"\n")
                     self._position = file.tell()
                 for line in lines:
-                    self._tell(line.decode(errors="replace"))
+                    self._report(line.decode(errors="replace"))
             time.sleep(LOOK_S)
 
 
@@ -150,21 +150,21 @@ class Boot:
         def keep(op: Op) -> None:
             op.process += state.processes
             op.index += state.lines
-            self.line.tell(Said(name, op))
+            self.line.send(Said(name, op))
 
         return Recorder(lambda: self.plan.first_ns + int(self._now_s() * 1e9), keep)
 
     def _note_commit(self, group: str, offsets: Mapping[str, int]) -> None:
-        self.line.tell(Committed(group, dict(offsets)))
+        self.line.send(Committed(group, dict(offsets)))
 
     def _now_s(self) -> float:
         return time.monotonic() - self._began_at
 
     def _reached(self, phase: str) -> None:
-        self.line.tell(Reached(phase, round(self._now_s(), 3)))
+        self.line.send(Reached(phase, round(self._now_s(), 3)))
 
     def _found(self, text: str) -> None:
-        self.line.tell(Found(text))
+        self.line.send(Found(text))
 
     # -- the cluster
 
@@ -191,7 +191,7 @@ class Boot:
     def _log(self, node_id: int, line: str) -> None:
         if any(each in line for each in QUIET):
             return
-        self.line.tell(Logged(node_id, line))
+        self.line.send(Logged(node_id, line))
 
     async def _start(self) -> None:
         arguments = [
@@ -222,7 +222,7 @@ class Boot:
             self._said.append(text.rstrip())
         self._reached("ready")
         data = [self.folder / f"node-{node_id}" / "data" for node_id in NODES]
-        Watch(data, lambda mark: self.line.tell(Mark(mark)))
+        Watch(data, lambda mark: self.line.send(Mark(mark)))
         self._listening = asyncio.create_task(self._listen(self._dev.stdout))
 
     async def _listen(self, said: asyncio.StreamReader) -> None:
@@ -364,7 +364,7 @@ class Boot:
         while True:
             number += 1
             if changed.change(number):
-                self.line.tell(Changed(number))
+                self.line.send(Changed(number))
                 time.sleep(LOOK_S)
             else:
                 time.sleep(REQUEST_TIMEOUT_S)  # it may still come, and must not come after the next request
@@ -377,8 +377,8 @@ async def main(plan: BootPlan) -> None:
     try:
         await Boot(plan, line, folder).run()
     except BaseException:
-        line.tell(Found(f"the guest's own program failed:\n{traceback.format_exc()}"))
-        line.tell(Reached(GAVE_UP, 0.0))
+        line.send(Found(f"the guest's own program failed:\n{traceback.format_exc()}"))
+        line.send(Reached(GAVE_UP, 0.0))
         threading.Event().wait()
 
 

@@ -50,11 +50,11 @@ def mark_of(folder: str, name: str, *, created: bool) -> str | None:
 
 
 class Watch:
-    """Calls `tell` with each mark below the data folders of nodes, from a thread of its own."""
+    """Calls `report` with each mark below the data folders of nodes, from a thread of its own."""
 
-    def __init__(self, folders: list[Path], tell: Callable[[str], None]) -> None:
+    def __init__(self, folders: list[Path], report: Callable[[str], None]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._tell = tell
+        self._report = report
         self._fd = self._libc.inotify_init1(os.O_CLOEXEC)
         self._paths: dict[int, Path] = {}
         for folder in folders:
@@ -88,4 +88,4 @@ class Watch:
             return
         mark = mark_of(folder.name, name, created=bool(mask & IN_CREATE))
         if mark is not None:
-            self._tell(mark)
+            self._report(mark)

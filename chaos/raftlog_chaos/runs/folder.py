@@ -87,10 +87,10 @@ def write_config(folder: Path, case: Case, *, testbed: str, seed: int, version: 
 def write_outcome(folder: Path, outcome: Outcome, verdict: str) -> None:
     """Write the verdict, for humans and for programs."""
     _write(folder / VERDICT, outcome)
-    write_file(folder / WORDS, "\n".join([*said(outcome), "", verdict.rstrip(), ""]))
+    write_file(folder / WORDS, "\n".join([*outcome_lines(outcome), "", verdict.rstrip(), ""]))
 
 
-def said(outcome: Outcome) -> Iterable[str]:
+def outcome_lines(outcome: Outcome) -> Iterable[str]:
     """Yield an outcome as the first lines of its verdict."""
     yield f"{outcome.case}: {outcome.status} ({outcome.place}, seed {outcome.seed}, {outcome.seconds:.0f} s)"
     yield from (f"  {reason}" for reason in outcome.reasons)

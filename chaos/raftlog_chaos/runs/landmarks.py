@@ -16,9 +16,8 @@ LANDMARKS: Final = {
     "fenced": ("controller_fenced_broker", "controlled_shutdown_began"),
     "led": ("roles_changed",),
 }
-"""Moments of a failover, and the log events that mark them. A round adds when its longest gap began and ended:
-
-`stalled` (before the strike, if something else stood still), `acknowledged`."""
+"""Moments of a failover, and the log events that mark them. A round adds the beginning and the end of its longest gap:
+stalled (before the strike, if something else stood still) and acknowledged."""
 
 KINDS: Final = {
     "server_started": "start",

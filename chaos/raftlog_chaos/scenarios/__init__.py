@@ -33,6 +33,7 @@ from raftlog_chaos.scenarios.full_disk import full_disk
 from raftlog_chaos.scenarios.group_churn import group_churn
 from raftlog_chaos.scenarios.group_ends import group_ends
 from raftlog_chaos.scenarios.hanging import hanging_transactions
+from raftlog_chaos.scenarios.hung_nodes import hung_nodes
 from raftlog_chaos.scenarios.jepsen import jepsen
 from raftlog_chaos.scenarios.kip_101 import kip_101
 from raftlog_chaos.scenarios.last_replica import last_replica
@@ -65,6 +66,7 @@ from raftlog_chaos.scenarios.retry import retry
 from raftlog_chaos.scenarios.rights import rights
 from raftlog_chaos.scenarios.rolled_back import rolled_back
 from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
+from raftlog_chaos.scenarios.rolled_back_unregistered import rolled_back_unregistered
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
@@ -110,6 +112,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "group-ends": group_ends,
     "group-migration": group_migration,
     "hanging-transactions": hanging_transactions,
+    "hung-nodes": hung_nodes,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,
@@ -138,6 +141,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "rights": rights,
     "rolled-back": rolled_back,
     "rolled-back-unnoticed": rolled_back_unnoticed,
+    "rolled-back-unregistered": rolled_back_unregistered,
     "rotten-files": rotten_files,
     "slow-nodes": slow_nodes,
     "stored-configs": stored_configs,

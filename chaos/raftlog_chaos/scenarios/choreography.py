@@ -110,15 +110,15 @@ class Choreography(Endurance):
         """Return a random duration, up to one of these; each of them is equally likely."""
         return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
 
-    async def moment(self, told: asyncio.Event, within_s: float) -> None:
-        """Wait for a while, or until `told` is set: a member was just admitted to a generation, or got partitions."""
+    async def moment(self, admitted: asyncio.Event, within_s: float) -> None:
+        """Wait for a while, or until `admitted` is set: a member has just joined a generation, or got partitions."""
         if self.chance.random() < 0.5:
             await asyncio.sleep(self.a_while(0.01, 0.1, 1.0))
             return
-        told.clear()
+        admitted.clear()
         try:
             async with asyncio.timeout(within_s):
-                await told.wait()
+                await admitted.wait()
             await asyncio.sleep(self.a_while(0.0, 0.001, 0.01))
         except TimeoutError:
             pass

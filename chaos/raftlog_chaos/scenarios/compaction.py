@@ -69,12 +69,10 @@ async def write_impossible(scene: Choreography) -> None:
 
 def write_to_table(scene: Choreography, writer: KeyedWriter) -> None:
     """Append a batch or a marker on the leader, if there is a leader."""
-    state = scene.cluster.state(TABLE, 0)
-    replica = (
-        scene.cluster.replica(state.leader, TABLE, 0) if state is not None and state.leader >= 0 else None
-    )
-    if state is not None and replica is not None:
-        scene.cluster.nodes[state.leader].host.call(writer.step, replica)
+    found = scene.cluster.leader_replica(TABLE, 0)
+    if found is not None:
+        leader, replica = found
+        leader.host.call(writer.step, replica)
 
 
 async def write_between_crashes(

@@ -90,7 +90,7 @@ async def _churn(loop: SimLoop, seconds: float, company: GroupMembers) -> Report
     await scene.more_commits(book, 1, SERVED_S)
     end = loop.time() + seconds
     while loop.time() < end:
-        await scene.moment(book.told_one, REBALANCED_S)
+        await scene.moment(book.member_admitted, REBALANCED_S)
         await scene.crash_coordinator(chance)
         await scene.more_commits(book, chance.randrange(10), SERVED_S)
     if not company.classic:  # the last member gets what the others revoke; no other event triggers that

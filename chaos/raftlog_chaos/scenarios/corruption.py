@@ -36,9 +36,9 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
         all_die = scene.chance.random() < 0.6
         scene.cluster.crash(*(scene.cluster.nodes if all_die else (rotten,)))
         disk = scene.cluster.nodes[rotten].host.disk
-        _rot(scene, disk)
+        rot(scene, disk)
         if all_die:
-            _distrust(disk)
+            distrust(disk)
         scene.cluster.start(rotten)
         if scene.chance.random() < 0.3:
             await asyncio.sleep(scene.a_while(0.1, 0.5))
@@ -61,13 +61,13 @@ async def scrub(scene: Choreography) -> None:
             return
         for node_id in rotten:
             scene.cluster.crash(node_id)
-            _distrust(scene.cluster.nodes[node_id].host.disk)
+            distrust(scene.cluster.nodes[node_id].host.disk)
             scene.cluster.start(node_id)
         await asyncio.sleep(0.3)
     raise AssertionError("a replica is damaged still")
 
 
-def _distrust(disk: SimDisk) -> None:
+def distrust(disk: SimDisk) -> None:
     """Make the next start check everything.
 
     A replica that comes back before all others may become the last of its ISR. If rot is found only then, no replica
@@ -87,8 +87,11 @@ def _is_rotten(disk: SimDisk) -> bool:
     return False
 
 
-def _rot(scene: Choreography, disk: SimDisk) -> None:
-    """Flip a bit of a batch that other batches follow: damage in the last batch looks like a torn write."""
+def rot(scene: Choreography, disk: SimDisk) -> bool:
+    """Flip a bit of a batch that other batches follow: damage in the last batch looks like a torn write.
+
+    Return whether there was one.
+    """
     folder = f"/data/{TOPIC}-{scene.partition}"
     logs = [name for name in disk.listdir(folder) if name.endswith(".log")] if disk.exists(folder) else []
     batches = [
@@ -102,6 +105,7 @@ def _rot(scene: Choreography, disk: SimDisk) -> None:
         disk.flip_bit(path, scene.chance.choice(where), scene.chance.randrange(8))
         if scene.chance.random() < WITH_TIME_INDEX:
             _rot_time_index(disk, path.removesuffix(".log") + ".timeindex")
+    return bool(batches)
 
 
 def _rot_time_index(disk: SimDisk, path: str) -> None:

@@ -2,7 +2,7 @@
 
 A third replica left before them, while enough were in sync: it lacks records, and must not lead. The replica that left
 last but one may have lost its disk, perhaps with its registration. Or min.insync.replicas may be lowered, so that its
-leader goes on alone.
+leader goes on alone. Or the leader's log rots, so that it leads for reading only until the other is back.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from raftlog.metadata.controller_api import (
     UnregisterBroker,
 )
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
+from raftlog_chaos.scenarios.corruption import distrust, rot, scrub
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
 
@@ -97,6 +98,31 @@ class Leaving(Choreography):
         await asyncio.sleep(self.a_while(0.2, 1.0))
         self.loop.heal()
 
+    async def rotten_leader(self, leader: int, first: int, second: int) -> None:
+        """The leader dies, its log rots, and it is back first: it leads for reading, until the other replica comes."""
+        cluster = self.cluster
+        cluster.may_rot = True
+        cluster.crash(leader)
+        disk = cluster.nodes[leader].host.disk
+        if rot(self, disk):
+            distrust(disk)
+            unclean_epoch = self.state().unclean_epoch
+            cluster.start(*(each for each in cluster.nodes if each not in (first, second)))
+            await cluster.until(
+                lambda: self.state().leader == leader and self.state().isr_lost,
+                SERVED_S,
+                "a leader for reading",
+            )
+            if self.chance.random() < 0.5:
+                await self.set_min_insync("1")
+                await asyncio.sleep(self.a_while(0.1, 2.0))
+            cluster.start(*([first, second] if self.chance.random() < 0.5 else [second]))
+            await cluster.until(lambda: self.state().leader == second, SERVED_S, f"node {second} leads")
+            assert self.state().unclean_epoch == unclean_epoch, "the other had all that was committed"
+            await self.served(2)
+        await scrub(self)
+        cluster.may_rot = False
+
 
 async def eligible_leaders(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Lose the replicas of a partition in turn, again and again. Raises AssertionError."""
@@ -120,9 +146,13 @@ async def eligible_leaders(loop: SimLoop, seconds: float = 4.0) -> Report:
                 f"{scene.state()}: node {second} was in sync until now"
             )
             await asyncio.sleep(scene.a_while(0.0, 0.3))
-            part = scene.chance.choice((scene.leads_again, scene.lost_disk, scene.leader_alone))
+            part = scene.chance.choice(
+                (scene.leads_again, scene.lost_disk, scene.leader_alone, scene.rotten_leader)
+            )
             if part == scene.leads_again:
                 await scene.leads_again(leader, first, second)
+            elif part == scene.rotten_leader:
+                await scene.rotten_leader(leader, first, second)
             elif part == scene.lost_disk:
                 await scene.lost_disk(leader, second)
             else:

@@ -169,7 +169,7 @@ class Endurance:
                 for index in range(PARTITIONS)
             ),
             elections=sum(state.leader_epoch for state in states if state is not None),
-            faults=self.weather.told(),
+            faults=self.weather.fault_counts(),
             recovery_s=round(recovery_s, 3),
         )
 

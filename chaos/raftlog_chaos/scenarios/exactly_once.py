@@ -66,7 +66,7 @@ class ExactlyOnce:
         self.workers: list[ExactlyOnceWorker] = []
         self.readers: list[ExactlyOnceReader] = []
 
-    async def tell(self, seconds: float) -> Report:
+    async def run(self, seconds: float) -> Report:
         """Kill and isolate the nodes in charge at critical moments, for some virtual seconds. Raises AssertionError."""
         loop = self.scene.loop
         await self.begin()
@@ -255,14 +255,14 @@ class Successors(ExactlyOnce):
 
 async def exactly_once(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Kill and isolate the nodes in charge at critical moments, for some virtual seconds. Raises AssertionError."""
-    return await ExactlyOnce(loop).tell(seconds)
+    return await ExactlyOnce(loop).run(seconds)
 
 
 async def exactly_once_alone(loop: SimLoop, seconds: float = 6.0) -> Report:
     """The same with an id for each worker, so that no worker may be fenced. Raises AssertionError."""
-    return await SoleOwners(loop).tell(seconds)
+    return await SoleOwners(loop).run(seconds)
 
 
 async def exactly_once_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
     """The same where each worker has an id of its own, and the group fences them. Raises AssertionError."""
-    return await Successors(loop).tell(seconds)
+    return await Successors(loop).run(seconds)

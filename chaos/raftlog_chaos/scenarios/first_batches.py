@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 async def first_batches(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Write first batches at odd moments for some virtual seconds. Raises AssertionError."""
-    return await FirstBatches(loop).tell(seconds)
+    return await FirstBatches(loop).run(seconds)
 
 
 class FirstBatches:
@@ -46,7 +46,7 @@ class FirstBatches:
             self._client("impostor"), self.scene.cluster.bootstrap, loop.stream("impostor")
         )
 
-    async def tell(self, seconds: float) -> Report:
+    async def run(self, seconds: float) -> Report:
         scene, loop = self.scene, self.scene.loop
         await scene.begin()
         scene.pace([1.0] * len(scene.producers))

@@ -38,7 +38,7 @@ async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
     await scene.more_commits(book, 1, SERVED_S)
     end = loop.time() + seconds
     while loop.time() < end:
-        await scene.moment(book.told_one, REBALANCED_S)
+        await scene.moment(book.member_admitted, REBALANCED_S)
         await scene.crash_coordinator(chance)
         await scene.more_commits(book, chance.randrange(10), SERVED_S)
     for each in workers:

@@ -118,6 +118,6 @@ async def _linger(chance: random.Random) -> None:
 async def hanging_transactions(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Writes come after their transactions, and an operator ends what that begins. Raises AssertionError."""
     scenario = HangingTransactions(loop)
-    report = await scenario.tell(seconds)
+    report = await scenario.run(seconds)
     assert scenario.book.strays, "nothing ever hung"
     return report

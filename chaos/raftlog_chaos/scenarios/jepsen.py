@@ -83,7 +83,7 @@ class Jepsen:
             acked=self.load.acked_count,
             records=self.load.polled_count,
             elections=sum(state.leader_epoch for state in states if state is not None),
-            faults=self.weather.told(),
+            faults=self.weather.fault_counts(),
             recovery_s=round(recovery_s, 3),
         )
 

@@ -15,12 +15,12 @@ from raftlog.replication.leader_role import LATEST
 from raftlog.replication.partition import Partition
 from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import Report
+from raftlog_chaos.scenarios.transactions import LEDGER, employ
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.committed_reader import READ_COMMITTED
 from raftlog_chaos.workloads.ledger import Ledger, LedgerReader
 from raftlog_chaos.workloads.raw_client import LIST_OFFSETS, Client, create_topic, shapes
 
-LEDGER = "ledger"
 SETTINGS = {"log.retention.check.interval.ms": "150", "log.flush.offset.checkpoint.interval.ms": "100"}
 RETENTIONS: tuple[dict[str, str], ...] = ({"retention.bytes": "1500"}, {"retention.ms": "200"}, {})
 LONGEST = 25
@@ -63,28 +63,23 @@ async def log_starts(loop: SimLoop, seconds: float = 3.0) -> Report:
     client = Client("books", scene.cluster.bootstrap)
     await loop.host("admin").start(create_topic(client, LEDGER, partitions=1, configs=configs))
     ledger = Ledger(loop.stream("ledger"), longest=LONGEST)
-    readers = [_employ(scene, ledger, f"reader{number}") for number in range(2)]
+    readers = [employ(scene, ledger, f"reader{number}", ResettingReader) for number in range(2)]
     deletions = 0
     end = loop.time() + seconds
     while loop.time() < end:
         await asyncio.sleep(scene.a_while(0.005, 0.02))
         scene.cluster.check()
-        state = scene.cluster.state(LEDGER, 0)
-        replica = (
-            scene.cluster.replica(state.leader, LEDGER, 0)
-            if state is not None and state.leader >= 0
-            else None
-        )
-        if state is None or replica is None:
+        found = scene.cluster.leader_replica(LEDGER, 0)
+        if found is None:
             continue
-        host = scene.cluster.nodes[state.leader].host
-        host.call(ledger.step, replica)
+        leader, replica = found
+        leader.host.call(ledger.step, replica)
         if scene.chance.random() < 0.1:
             deletions += replica.is_leader
-            host.call(partial(_delete, replica, scene.chance.random()))
+            leader.host.call(partial(_delete, replica, scene.chance.random()))
         if scene.chance.random() < 0.01:
-            scene.cluster.crash(state.leader, power_loss=scene.power())
-            loop.call_later(scene.a_while(0.0, 0.3), scene.cluster.start, state.leader)
+            scene.cluster.crash(leader.node_id, power_loss=scene.power())
+            loop.call_later(scene.a_while(0.0, 0.3), scene.cluster.start, leader.node_id)
     for each in readers:
         each.stopping = True
     await scene.whole()
@@ -100,10 +95,3 @@ def _delete(replica: Partition, share: float) -> None:
         replica.delete_records(-1 if share >= 0.5 else start + int(2 * share * (high_watermark - start)))
     except KafkaError:
         pass  # another replica leads by now
-
-
-def _employ(scene: Choreography, ledger: Ledger, name: str) -> ResettingReader:
-    client = Client(name, scene.cluster.bootstrap)
-    reader = ResettingReader(client, (LEDGER, 0), ledger, history=scene.history)
-    scene.loop.host(name).start(reader.run())
-    return reader

@@ -86,12 +86,10 @@ async def _all_acknowledged(scene: Choreography) -> None:
 
 
 def _flood(scene: Choreography, hostile: MadeUpProducers, index: int) -> None:
-    state = scene.cluster.state(TOPIC, index)
-    replica = (
-        scene.cluster.replica(state.leader, TOPIC, index) if state is not None and state.leader >= 0 else None
-    )
-    if state is not None and replica is not None:
-        scene.cluster.nodes[state.leader].host.call(_try_to_flood, hostile, replica)
+    found = scene.cluster.leader_replica(TOPIC, index)
+    if found is not None:
+        leader, replica = found
+        leader.host.call(_try_to_flood, hostile, replica)
 
 
 def _try_to_flood(hostile: MadeUpProducers, replica: Partition) -> None:

@@ -18,8 +18,9 @@ from raftlog.records.header import read_header
 from raftlog.replication.partition import Partition
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.compaction import CONFIGS, TABLE, clean_all, cleanings, write_to_table
-from raftlog_chaos.scenarios.log_starts import LEDGER, ResettingReader
+from raftlog_chaos.scenarios.log_starts import ResettingReader
 from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.scenarios.transactions import LEDGER
 from raftlog_chaos.simulator.disk import NAMES_AND_SYNCS, SimDisk
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.keyed import KeyedWriter

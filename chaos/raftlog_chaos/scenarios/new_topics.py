@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 async def new_topics(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Create topics for some virtual seconds, and write to them at once. Raises AssertionError."""
-    return await NewTopics(loop).tell(seconds)
+    return await NewTopics(loop).run(seconds)
 
 
 class NewTopics:
@@ -53,7 +53,7 @@ class NewTopics:
         self._made: set[str] = set()
         self._served = 0
 
-    async def tell(self, seconds: float) -> Report:
+    async def run(self, seconds: float) -> Report:
         scene, loop = self._scene, self._scene.loop
         await scene.begin()
         scene.pace([1.0] * len(scene.producers))

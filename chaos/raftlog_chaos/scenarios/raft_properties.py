@@ -62,7 +62,7 @@ class RaftProperties:
 
     # -- what voters say ---------------------------------------------------------------------------
 
-    def said(self, node: int, peer: int, message: Message) -> bool:
+    def on_sent(self, node: int, peer: int, message: Message) -> bool:
         """Judge a message that leaves `node`; returns whether it is the first message of a new leader."""
         if isinstance(message, _OWN_TERM):
             self._hold_term(node, message.term)

@@ -39,11 +39,11 @@ class RolledBack(Choreography):
     def _watch(self, node_id: int, node: Node) -> None:
         assert node.broker is not None
         lifecycle = node.broker.lifecycle
-        told = lifecycle.on_went_back
+        report = lifecycle.on_went_back
 
         def note(directory_ids: tuple[UUID, ...]) -> None:
             self.noticed.append(node_id)
-            told(directory_ids)
+            report(directory_ids)
 
         lifecycle.on_went_back = note
 
@@ -65,6 +65,15 @@ class RolledBack(Choreography):
         for folder in folders:
             self.cluster.nodes[victim].host.disk.restore(copied, folder)
         self.rolled_back.append(victim)
+
+    def judge_copies(self) -> None:
+        """Each copy was noticed, perhaps by several registrations, and no other folder was reported as a copy."""
+        missed = set(self.rolled_back) - set(self.noticed)
+        assert not missed, f"nodes {sorted(missed)} brought back an older copy, and it passed for the newest"
+        wrong = set(self.noticed) - set(self.rolled_back)
+        assert not wrong, f"nodes {sorted(wrong)} were only killed, and their folders passed for older copies"
+        self.noticed.clear()
+        self.rolled_back.clear()
 
     # -- ends of nodes
 
@@ -128,15 +137,5 @@ async def rolled_back(loop: SimLoop, seconds: float = 4.0) -> Report:
         await asyncio.sleep(scene.a_while(0.0, 0.3))
         await scene.others_follow(victim)
         await scene.cluster.until_ready(seconds=SERVED_S)
-        _judge(scene)
+        scene.judge_copies()
     return await scene.end()
-
-
-def _judge(scene: RolledBack) -> None:
-    """Each copy was noticed, perhaps by several registrations, and no other folder was reported as a copy."""
-    missed = set(scene.rolled_back) - set(scene.noticed)
-    assert not missed, f"nodes {sorted(missed)} brought back an older copy, and it passed for the newest"
-    wrong = set(scene.noticed) - set(scene.rolled_back)
-    assert not wrong, f"nodes {sorted(wrong)} were only killed, and their folders passed for older copies"
-    scene.noticed.clear()
-    scene.rolled_back.clear()

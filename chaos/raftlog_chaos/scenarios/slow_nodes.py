@@ -158,7 +158,7 @@ class SlowNodes:
         while self.loop.time() < end:
             self.cluster.check()
             now = self._standing()
-            assert now == before, "; ".join(_told(before, now))
+            assert now == before, "; ".join(_differences(before, now))
             await asyncio.sleep(0.01)
 
     def _standing(self) -> dict[str, object]:
@@ -182,7 +182,7 @@ def _standing_of(image: MetadataImage) -> dict[str, object]:
     return found
 
 
-def _told(before: dict[str, object], now: dict[str, object]) -> list[str]:
+def _differences(before: dict[str, object], now: dict[str, object]) -> list[str]:
     return [
         f"{what} went from {before.get(what)} to {now[what]}" for what in now if before.get(what) != now[what]
     ]

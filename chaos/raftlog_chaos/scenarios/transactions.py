@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TypeVar
 
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.ledger import Ledger, LedgerReader
 from raftlog_chaos.workloads.raw_client import Client, create_topic
+
+Reader = TypeVar("Reader", bound=LedgerReader)
 
 LEDGER = "ledger"
 SETTINGS = {"log.flush.offset.checkpoint.interval.ms": "100"}
@@ -23,23 +26,19 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
         create_topic(Client("books", scene.cluster.bootstrap), LEDGER, partitions=1)
     )
     ledger = Ledger(loop.stream("ledger"))
-    readers = [_employ(scene, ledger, f"reader{number}") for number in range(2)]
+    readers = [employ(scene, ledger, f"reader{number}", LedgerReader) for number in range(2)]
     end = loop.time() + seconds
     while loop.time() < end:
         await asyncio.sleep(scene.a_while(0.005, 0.02))
         scene.cluster.check()
-        state = scene.cluster.state(LEDGER, 0)
-        replica = (
-            scene.cluster.replica(state.leader, LEDGER, 0)
-            if state is not None and state.leader >= 0
-            else None
-        )
-        if state is None or replica is None:
+        found = scene.cluster.leader_replica(LEDGER, 0)
+        if found is None:
             continue
-        scene.cluster.nodes[state.leader].host.call(ledger.step, replica)
+        leader, replica = found
+        leader.host.call(ledger.step, replica)
         if scene.chance.random() < 0.01:
-            scene.cluster.crash(state.leader, power_loss=scene.power())
-            loop.call_later(scene.a_while(0.0, 0.3), scene.cluster.start, state.leader)
+            scene.cluster.crash(leader.node_id, power_loss=scene.power())
+            loop.call_later(scene.a_while(0.0, 0.3), scene.cluster.start, leader.node_id)
     for each in readers:
         each.stopping = True
     assert all(each.read for each in readers), "no transaction was read"
@@ -58,12 +57,13 @@ async def _read_anew(scene: Choreography, ledger: Ledger) -> None:
     )
     scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
     scene.cluster.start()
-    reader = _employ(scene, ledger, "auditor")
+    reader = employ(scene, ledger, "auditor", LedgerReader)
     await scene.cluster.until(lambda: reader.offset >= due, SERVED_S, "all is read again")
     reader.stopping = True
 
 
-def _employ(scene: Choreography, ledger: Ledger, name: str) -> LedgerReader:
-    reader = LedgerReader(Client(name, scene.cluster.bootstrap), (LEDGER, 0), ledger, history=scene.history)
+def employ(scene: Choreography, ledger: Ledger, name: str, kind: type[Reader]) -> Reader:
+    """Return a reader of the ledger that has begun."""
+    reader = kind(Client(name, scene.cluster.bootstrap), (LEDGER, 0), ledger, history=scene.history)
     scene.loop.host(name).start(reader.run())
     return reader

@@ -8,7 +8,7 @@ then do nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from raftlog.base.checked_files import remove_checked, write_checked
@@ -274,6 +274,14 @@ class VoterIdentity(Choreography):
         lost = self.lost_topics()
         assert not lost, "; ".join(lost[:10])
 
+    async def act_in_turn(self, acts: Sequence[Callable[[], Awaitable[None]]], seconds: float) -> None:
+        """Run the steps in random order, as many as fit into some virtual seconds."""
+        left = list(acts)
+        self.chance.shuffle(left)
+        end = self.loop.time() + seconds
+        while left and self.loop.time() < end:
+            await self.act(left.pop())
+
 
 def _of_another_folder(properties: bytes) -> bytes:
     """Return the content of meta.properties with another directory id."""
@@ -294,10 +302,7 @@ async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
         scene.wrong_number,
         scene.lost_properties,
     ]
-    scene.chance.shuffle(acts)
-    end = loop.time() + seconds
-    while acts and loop.time() < end:
-        await scene.act(acts.pop())
+    await scene.act_in_turn(acts, seconds)
     report = await scene.end()
     await scene.most_disks_empty()
     return replace(report, faults={**report.faults, **scene.met})

@@ -170,9 +170,6 @@ async def voter_rolled_back(loop: SimLoop, seconds: float = 20.0) -> Report:
         scene.older_copy_of_the_same_incarnation,
         scene.killed_again_and_again,
     ]
-    scene.chance.shuffle(acts)
-    end = loop.time() + seconds
-    while acts and loop.time() < end:
-        await scene.act(acts.pop())
+    await scene.act_in_turn(acts, seconds)
     report = await scene.end()
     return replace(report, faults={**report.faults, **scene.met})

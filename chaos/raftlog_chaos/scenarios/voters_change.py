@@ -1,6 +1,7 @@
 """The scenario of voters that are added, removed and replaced, with crashes at every step: no committed entry is lost.
 
-Faults follow each change as soon as a node has the new set in its log. Nodes crash with and without the loss of power,
+At first a disk may be replaced while the config's voters become the first set. Faults follow each change as soon as a
+node has the new set in its log. Nodes crash with and without the loss of power,
 or lose touch. So sets are truncated, found again at a start, and carried by snapshots. Afterwards all nodes hold the
 same, and the observer has followed all the while. Started again, it finds the present voters, whatever its config says.
 """
@@ -17,6 +18,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.errors import DuplicateVoter, KafkaError, VoterNotFound
+from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
@@ -41,6 +43,9 @@ DELAYS_S: Final = (0.0, 0.0, 0.0005, 0.002, 0.005, 0.02, 0.1, 0.5)
 
 LASTS_S: Final = (0.05, 0.3, 1.0, 2.5)
 
+RECORDS: Final = b"directory"
+"""Begins the batches that record the directory of a voter, as `VoterRegistered` does."""
+
 Change = Callable[[VoterChanges, float], Coroutine[Any, Any, None]]
 
 
@@ -48,6 +53,30 @@ async def _call(
     change: Callable[..., Coroutine[Any, Any, None]], changes: VoterChanges, until: float
 ) -> None:
     await change(changes, until=until)
+
+
+class Recorded:
+    """The directories of voters that a state machine's batches name, after those of the beginning."""
+
+    def __init__(self, machine: WatchedNode, initial: Mapping[int, UUID]) -> None:
+        self._machine = machine
+        self._found = dict(initial)
+        self._seen = 0
+
+    def __call__(self) -> Mapping[int, UUID] | None:
+        """Return None while there is no batch."""
+        data = self._machine.data
+        for batch in data[self._seen :]:
+            if batch.startswith(RECORDS):
+                _, node, directory_id = batch.partition(b"@")[0].split()
+                self._found[int(node)] = UUID(directory_id.decode())
+        self._seen = len(data)
+        return self._found if data else None
+
+
+def record_directory(node: int, directory_id: UUID) -> bytes:
+    """Return the batch that records the directory of a voter."""
+    return b"%s %d %s" % (RECORDS, node, str(directory_id).encode())
 
 
 class VotersProperties(RaftProperties):
@@ -114,7 +143,7 @@ class VotersChange:
     def _made(self, quorum: Quorum, machine: WatchedNode) -> None:
         node = quorum.node_id
         quorum.identity = replace(quorum.identity, directory_id=self.directories[node])
-        quorum.recorded_voters = lambda: self.initial if machine.data else None
+        quorum.recorded_voters = Recorded(machine, self.initial)
 
     # -- the course ------------------------------------------------------------------------
 
@@ -125,13 +154,73 @@ class VotersChange:
         cluster.boot_observer()
         self._produce()
         await cluster.commit(b"begin", *self.initial)
+        if len(self.initial) > 1 and self.chance.random() < 0.7:
+            await self._replace_before()
         self._disturb()
-        await self._until_changed(
-            lambda changes, until: changes.make_dynamic(cluster.voters, until), lambda record: True
-        )
+        await self._until_changed(self._make_dynamic, lambda record: True)
         self._faults_left = 0
         self.back()
         await cluster.settle(b"dynamic")
+        record = await self._record()
+        for node, directory_id in record.directories().items():
+            if self.directories[node] != directory_id:  # another leader did not know yet
+                await self._remove(node, directory_id)
+                await self._add(node)
+
+    async def _make_dynamic(self, changes: VoterChanges, until: float) -> None:
+        """Write the first set, and check that it names the directories which the log before it records."""
+        quorums = (each for each in self.cluster.nodes.values() if each.started)
+        driver = next(each.driver for each in quorums if each.voter_changes is changes)
+
+        def propose_checked(command: bytes) -> int:
+            named, recorded = decode_voters(command).directories(), driver.voters.recorded()
+            assert named == recorded, f"the first set names {named}, the metadata {recorded}"
+            return RaftCore.propose_voters(driver.core, command)
+
+        driver.core.propose_voters = propose_checked  # type: ignore[method-assign]
+        try:
+            await changes.make_dynamic(self.cluster.voters, until)
+        finally:
+            del driver.core.propose_voters
+
+    async def _replace_before(self) -> None:
+        """A voter of the config gets an empty disk, and its leader is about to record it."""
+        leader = await self.cluster.leader(among=self.initial)
+        node = self.chance.choice([each for each in self.initial if each != leader])
+        others = [each for each in self.initial if each != node]
+        self._kill(node)
+        await self.cluster.commit(b"without", *others)
+        self.law.forget(node)
+        self.cluster.wipe(node)
+        self.directories[node] = self._directory()
+        self._boot(node)
+        await self.cluster.until(lambda: bool(self._unrecorded()))
+        self.counts["replaced before"] += 1
+        if self.chance.random() < 0.5:  # then its leader does not know its directory from itself
+            self._crash(node)
+            await self.cluster.until(lambda: not self._links(node))
+            self.cluster.append(record_directory(node, self.directories[node]))
+        else:
+            await asyncio.sleep(self.chance.choice((0.0, 0.0, 0.0005, 0.002, 0.1)))
+        self._record_directories()
+
+    def _links(self, node: int) -> bool:
+        """Whether a leader is linked to a node."""
+        leader = self.cluster.leading()
+        return leader is not None and self.cluster.nodes[leader].linked(node)
+
+    def _unrecorded(self) -> Mapping[int, UUID]:
+        """Return the directories that a leader may record."""
+        leader = self.cluster.leading()
+        return {} if leader is None else self.cluster.nodes[leader].unrecorded_voters()
+
+    def _record_directories(self) -> None:
+        """Have leaders record the directories of voters, as the controller does, until the log holds the voters."""
+        if self._ended:
+            return
+        for node, directory_id in self._unrecorded().items():
+            self.cluster.append(record_directory(node, directory_id))
+        self.loop.call_later(0.1, self._record_directories)
 
     def _produce(self) -> None:
         """Append batches on the leader, or on any node, for ever."""
@@ -154,7 +243,7 @@ class VotersChange:
         if len(record.ids) > 1:
             ways += [self.remove] * 2
         if len(record.ids) >= 3:
-            ways += [self.replace]
+            ways += [self.replace, self.move]
         if outside and len(record.ids) > 1:
             ways += [self.two_at_once] * 2
         if len(record.ids) == 4:
@@ -287,6 +376,20 @@ class VotersChange:
         await self._remove(node, former)
         self.back()
         await self._add(node)
+
+    async def move(self, record: VotersRecord) -> None:
+        """A voter starts again with its disk at another address, and the set names it."""
+        node = self.chance.choice(record.ids)
+        host, port = self.addresses[node]
+        self._kill(node)
+        self.cluster.ports[node] = port + 1
+        self.addresses[node] = host, port + 1
+        self._boot(node)
+        voter = self._voter(node)
+        self._disturb()
+        await self._until_changed(
+            lambda changes, until: changes.move(voter, until), lambda record: record.find(node) == voter
+        )
 
     # -- asking -----------------------------------------------------------------------------
 

@@ -26,11 +26,10 @@ from raftlog_chaos.simulator.disk import CHANGES, Extent, SimDisk
 from raftlog_chaos.simulator.env import SimEnv
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.testbeds.testbed import NODE_ID
 
 PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
-NODE_ID: Final = "{node.id}"
-"""In a setting that goes to all nodes: the node's own."""
 LOOK_S: Final = 0.01
 """How often `until` looks, virtual seconds."""
 
@@ -307,6 +306,12 @@ class SimCluster:
             return None
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
 
+    def leader_replica(self, topic: str, index: int) -> tuple[SimNode, Partition] | None:
+        """Return the leader of a partition, as the newest metadata says, and its replica; None if that node is down."""
+        state = self.state(topic, index)
+        replica = None if state is None else self.replica(state.leader, topic, index)
+        return None if state is None or replica is None else (self.nodes[state.leader], replica)
+
     def all_in_sync(self) -> bool:
         """Whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
         image = self.newest_image()
@@ -319,7 +324,7 @@ class SimCluster:
     def check(self) -> None:
         """Check that no event happened that no fault excuses. Raises AssertionError."""
         self.invariants.look_at_all()
-        failures = [*self.failures, *map(_told, self.loop.failures)]
+        failures = [*self.failures, *map(_describe, self.loop.failures)]
         for sim_node in self.running():
             broker = sim_node.node.broker if sim_node.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
@@ -366,7 +371,7 @@ def _is_behind(sim_node: SimNode, image: MetadataImage) -> bool:
     return image.voters.get(sim_node.node_id, directory_id) != directory_id
 
 
-def _told(uncaught: dict[str, Any]) -> str:
+def _describe(uncaught: dict[str, Any]) -> str:
     """Return the uncaught error, and where it was raised."""
     error = uncaught.get("exception")
     if error is None:

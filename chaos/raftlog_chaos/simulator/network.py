@@ -129,7 +129,7 @@ class Network:
         self.loop = loop
         self.latency_s = LATENCY_S
         self.turn_s = 0.0
-        """How long after `connection_made` the caller of `create_connection` goes on: busy loops take their time."""
+        """How long after its protocol is connected the caller of `create_connection` goes on: busy loops take time."""
         self.chance = loop.stream("network")
         self._links: dict[tuple[str, str], Link] = {}
         self._servers: dict[tuple[str, int], SimServer] = {}

@@ -144,7 +144,7 @@ def _ask_kafka(cluster: InProcessCluster, frame: bytes, may_close: bool) -> str:
     addresses = cluster.addresses[1]
     with Line((addresses.host, addresses.port)) as line:
         line.send(frame, ANSWER_S)
-        answer = line.hear(ANSWER_S)
+        answer = line.receive(ANSWER_S)
         if answer is None:
             return "closed" if line.closed and may_close else NO_ANSWER
         return f"{len(answer)} bytes"

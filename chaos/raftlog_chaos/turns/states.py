@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.errors import KafkaError
+from raftlog.metadata.broker_requests import BrokerHeartbeat, RegisterBroker
 from raftlog.metadata.controller_api import (
     AlterClientQuotas,
     AlterConfigs,
     AlterScramCredentials,
-    BrokerHeartbeat,
     ConfigAlteration,
     ConfigOp,
     CreateAcls,
@@ -24,7 +24,6 @@ from raftlog.metadata.controller_api import (
     ErrorReply,
     NewTopic,
     QuotaAlteration,
-    RegisterBroker,
     Request,
     ScramAlteration,
 )
@@ -283,7 +282,7 @@ class Filling:
         with self._line() as line:
             for some in _portions(sent, AT_ONCE):
                 line.send(b"".join(some), ANSWER_S)
-                answered += sum(line.hear(ANSWER_S) is not None for _ in some)
+                answered += sum(line.receive(ANSWER_S) is not None for _ in some)
         assert answered == len(sent), f"{len(sent) - answered} requests were not answered"
         return answered
 
@@ -330,7 +329,7 @@ class Filling:
             for line in lines:
                 line.send(frames.join(CLASSIC_GROUP), ANSWER_S)
             for line in lines:
-                line.hear(ANSWER_S)
+                line.receive(ANSWER_S)
         finally:
             for line in lines:
                 line.close()

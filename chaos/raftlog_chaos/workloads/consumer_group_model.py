@@ -50,7 +50,7 @@ class ConsumerGroupModel(GroupModel):
                 if other != member_id:
                     del hands[other]
             hands[member_id] = sent_at + SESSION_S
-        self.told_one.set()
+        self.member_admitted.set()
 
     def gives_up(self, member_id: str, partitions: Iterable[int] | None = None) -> None:
         """A process no longer reads these (all of them if None): from now on another process may."""

@@ -23,7 +23,7 @@ class GroupModel:
         self.acked: dict[int, int] = {}
         self.commits = 0
         self.generations: set[int] = set()
-        self.told_one = asyncio.Event()
+        self.member_admitted = asyncio.Event()
         """Set when a member was admitted to a generation, for scenarios that act at that moment."""
         self._attempted: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
@@ -43,11 +43,11 @@ class GroupModel:
             if known != owner:
                 self._blame(f"generation {generation} gave partition {index} to {known} and to {owner}")
 
-    def told(self, generation: int, leader: str) -> None:
+    def admitted(self, generation: int, leader: str) -> None:
         """A member was admitted to a generation. A static leader's id changes with its incarnations, except for the
         beginning.
         """
-        self.told_one.set()
+        self.member_admitted.set()
         owner = next((each for each in self._lives if leader.startswith(f"{each}-")), leader)
         known = self._leaders.setdefault(generation, owner)
         if known != owner:

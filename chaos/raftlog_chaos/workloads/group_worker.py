@@ -114,7 +114,7 @@ class GroupWorker(Worker):
             return code
         self.member_id = joined.member_id
         self.book.joined(self.instance, self.member_id, ended)
-        self.book.told(joined.generation_id, joined.leader)
+        self.book.admitted(joined.generation_id, joined.leader)
         members = sorted(
             (each.group_instance_id or each.member_id, each.member_id) for each in joined.members
         )

@@ -83,7 +83,7 @@ class Visit:
 
 
 class Guest:
-    """`run` until `stopping`. `host` is its address, `topics` are names of topics, some of which do not exist."""
+    """`run` until `stopping`. `topics` are names of topics, some of which do not exist."""
 
     def __init__(
         self,

@@ -29,11 +29,11 @@ TRANSACTION_TIMEOUT_S: Final = 10.0
 
 
 class Definite(Exception):
-    """It did not happen and never will: `fail`."""
+    """It did not happen and never will: "fail" in the history."""
 
 
 class Indefinite(Exception):
-    """The outcome is unknown, and may still be open: `info`."""
+    """The outcome is unknown, and may still be open: "info" in the history."""
 
 
 class Damaged(Exception):

@@ -36,7 +36,7 @@ class _Batch:
 
 
 class Producer:
-    """`run` produces until `stop`, then until all is acknowledged. `wall_clock_ms` stamps the records."""
+    """`run` produces until `stop`, then until all is acknowledged."""
 
     def __init__(
         self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random

@@ -36,7 +36,7 @@ TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 
 
 class SimPorts:
-    """Opens ports to a cluster; `open_port` of a LogWorkload. Hosts of ended processes are reused."""
+    """Opens ports to a cluster, as `LogWorkload.open_port`. Hosts of ended processes are reused."""
 
     def __init__(self, loop: SimLoop, bootstrap: Sequence[tuple[str, int]]) -> None:
         self.loop = loop

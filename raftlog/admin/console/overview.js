@@ -4,6 +4,7 @@ import { ask as call, every, get, may, onMetadata, session, v3 } from "./api.js"
 import { SPAN_MS, chart } from "./chart.js";
 import { ask, changes, h, link, note, put, table } from "./dom.js";
 import { bytes, milliseconds, number, plural, short } from "./format.js";
+import { askLeave, leavingCard, leavingOf } from "./leaving.js";
 
 const WORDS = { green: "Well", yellow: "Serves, but not as it should", red: "Something does not work" };
 const MARKS = { green: "✓", yellow: "!", red: "✕" };
@@ -15,6 +16,7 @@ export function overview(root, _parts, signal) {
   const health = h("section", { class: "card health", "aria-label": "Health" }, "Asking …");
   const nodes = h("section", { class: "card" });
   const quorum = h("section", { class: "card" });
+  const leaving = h("div", { class: "columns" });
   const charts = [
     chart("Records", [["in", (each) => each.records_in], ["out", (each) => each.records_out]], (value) => `${short(value)}/s`, "out: to consumers, by offsets"),
     chart("Bytes", [["in", (each) => each.bytes_in], ["out", (each) => each.bytes_out]], (value) => `${bytes(value)}/s`),
@@ -24,16 +26,18 @@ export function overview(root, _parts, signal) {
     chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since the page was opened"),
   ];
   const title = h("h2", {}, "Last minutes");
-  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
+  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), leaving, h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
 
   const showHealth = changes((found) => drawHealth(health, found));
   const showNodes = changes((found) => drawNodes(nodes, found, look));
   const showQuorum = changes((found) => drawQuorum(quorum, found));
+  const showLeaving = changes((found) => put(leaving, found.map((each) => leavingCard(each, look))));
   async function look() {
     const [found, brokers, voters] = await Promise.all([get("/v1/health", signal), get(v3("brokers"), signal), get("/v1/quorum", signal)]);
     showHealth(found);
     showNodes({ health: found, brokers: brokers.data, voters: voters.voters.map((each) => each.node_id) });
     showQuorum(voters);
+    showLeaving(await leavingOf(found.brokers, signal));
   }
   const failed = (section) => (error) => error.status > 0 && put(section, h("p", { role: "alert" }, error.message));
   let kept = [];
@@ -73,14 +77,17 @@ function names(partitions) {
 
 function drawNodes(section, { health, brokers, voters }, look) {
   const at = new Map(brokers.map((each) => [each.broker_id, each]));
-  const drain = (each) => h("button", { type: "button", onclick: () => askDrain(each, look) }, each.state === "draining" ? "Take back" : "Drain");
+  const acts = (each) => [
+    h("button", { type: "button", onclick: () => askDrain(each, look) }, each.state === "draining" ? "Take back" : "Drain"),
+    !each.decommissioned && h("button", { type: "button", onclick: () => askLeave(each.broker_id, health.brokers, look) }, "Decommission"),
+  ];
   put(section, h("h2", {}, "Nodes"), table("Nodes", [
     ["Node", (each) => link(["why", String(each.broker_id)], String(each.broker_id))],
     ["Address", (each) => `${at.get(each.broker_id)?.host ?? "?"}:${at.get(each.broker_id)?.port ?? "?"}`, "wide"],
     ["Role", (each) => (each.broker_id === health.controller_id ? h("b", {}, "◆ controller") : voters.includes(each.broker_id) ? "voter" : "broker only")],
-    ["State", (each) => h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state)],
+    ["State", (each) => [h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state), each.decommissioned && h("span", { class: "state leaving" }, " ⇥ leaving")]],
     ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : "online"), "wide"],
-    ...(may("ALTER") ? [["", drain, "act"]] : []),
+    ...(may("ALTER") ? [["", acts, "act stack"]] : []),
   ], health.brokers, "No broker has registered yet."));
 }
 

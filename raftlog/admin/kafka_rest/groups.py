@@ -239,7 +239,7 @@ async def described_group(call: Call) -> tuple[Any, int]:
 
 
 def _is_consumer_group(found: Any) -> bool:
-    """Whether it was described as a group of the consumer protocol (KIP-848)."""
+    """Return whether it was described as a group of the consumer protocol (KIP-848)."""
     return hasattr(found, "assignor_name")
 
 

@@ -66,6 +66,8 @@ class BrokerHealth(msgspec.Struct):
     offline_log_dirs: list[str]
     full_log_dirs: list[str] = []
     """The full directories, as the broker reports: it gives its leaderships away for these."""
+    decommissioned: bool = False
+    """Whether the broker is being decommissioned."""
 
 
 class Health(msgspec.Struct):
@@ -94,6 +96,8 @@ async def get_health(call: Call) -> Health:
         node.survey_of(image),
         asyncio.gather(*(progress_of(call, each) for each in sorted(image.decommissions))),
     )
+    for each in brokers:
+        each.decommissioned = each.broker_id in image.decommissions
     reasons = [
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),
@@ -263,7 +267,8 @@ def _of_partitions(found: Survey) -> Iterator[Reason]:
         found.isr_lost,
         "red",
         "partitions_isr_lost",
-        "lost what only their last in-sync replica had: bring back its disk, or elect another uncleanly",
+        "lost what only their last in-sync replica had: bring back its disk, or start an eligible leader, "
+        "or elect another uncleanly",
     )
     yield from _if_any(
         found.under_min_isr,
@@ -371,7 +376,7 @@ WAITS: Final = "Retention by age is paused on this node"
 
 
 def _of_clock(node: NodeView) -> Iterator[Reason]:
-    """Why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
+    """Return why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
     if node.ages is None or not node.deletes_by_age():
         return
     node_id, jump_ms, others = node.config.node_id, node.ages.jump_ms(), node.ages.contradiction

@@ -208,7 +208,7 @@ def _of_quorum(quorum: Quorum, broker_id: int, stopping: Collection[int]) -> lis
 async def caught_up(node: NodeView) -> CaughtUp:
     """Compare the node's replicas with the ISRs, until each has been in one.
 
-    Not awaited are replicas that a reassignment adds, replicas that stopped for good (`replicas_failed` in health),
+    Not awaited are replicas that a reassignment adds, replicas that stopped for good (health's reason replicas_failed),
     and partitions without a leader to copy from.
     """
     if node.never_in_sync is not None and not node.never_in_sync:

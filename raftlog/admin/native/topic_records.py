@@ -53,7 +53,7 @@ class Unread(msgspec.Struct):
 
 
 class TopicRecords(msgspec.Struct):
-    """Records of several partitions; request partitions in `left` again, and more at each `next_offset`."""
+    """Records of several partitions. Request those in `left` again, and more from each `Records.next_offset`."""
 
     topic_name: str
     data: list[Records]

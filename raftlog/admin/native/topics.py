@@ -55,7 +55,9 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReplicaCell(msgspec.Struct):
-    """One replica. `offline`: its broker is fenced. `size_bytes` and `lag` (in records) null: not measured."""
+    """One replica. Its `state` is "offline" if its broker is fenced. `size_bytes` and `lag` (in records) are null if
+    they were not measured.
+    """
 
     broker_id: int
     state: ReplicaState

@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from raftlog.base.config import network
-from raftlog.base.config.bounds import MetadataBounds
 from raftlog.base.config.connections import ConnectionSettings, ListenerLimits
-from raftlog.base.config.memory import MemorySettings
+from raftlog.base.config.limits import MemorySettings, MetadataBounds
 from raftlog.base.config.network import Listener
 from raftlog.base.config.oauth import ListenerOauth, OauthSettings
+from raftlog.base.config.quorum import QuorumSettings
 from raftlog.base.config.security import ListenerLogins, SecuritySettings
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config.tls import ListenerTls, TlsSettings
@@ -63,7 +63,13 @@ def _read_secret(text: str) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class NodeConfig(
-    MemorySettings, MetadataBounds, ConnectionSettings, SecuritySettings, OauthSettings, TlsSettings
+    MemorySettings,
+    MetadataBounds,
+    QuorumSettings,
+    ConnectionSettings,
+    SecuritySettings,
+    OauthSettings,
+    TlsSettings,
 ):
     """The config of one node. Compared by identity. `given`: the set values as text, by dotted name."""
 
@@ -156,20 +162,19 @@ class NodeConfig(
         read=network.parse_servers,
     )
     request_timeout_ms: int = setting(
-        "request.timeout.ms",
-        "int",
-        30_000,
-        "Longest wait for another node's answer",
-        at_least=1,
-        applied=False,
+        "request.timeout.ms", "int", 30_000, "Longest wait for a node's answer", at_least=1, applied=False
     )
 
     # Folders
     log_dirs: tuple[str, ...] = _node(
-        "log.dirs",
+        "log.dirs", "list", ("raftlog-data",), "Folders for the partitions' logs, to spread them over disks"
+    )
+    cordoned_log_dirs: tuple[str, ...] = _node(
+        "cordoned.log.dirs",
         "list",
-        ("raftlog-data",),
-        "Folders for the partitions' logs; several spread them over disks",
+        (),
+        "Those that get no new replicas (KIP-1066); *: all",
+        update="per-broker",
     )
     metadata_log_dir: str = _node(
         "metadata.log.dir", "string", "", "Folder for the metadata log; unset, the first of log.dirs"
@@ -205,13 +210,6 @@ class NodeConfig(
     )
 
     # Metadata quorum
-    controller_quorum_election_timeout_ms: int = _controller(
-        "controller.quorum.election.timeout.ms",
-        "int",
-        400,
-        "A follower stands for election after this to twice this long without a leader",
-        at_least=50,
-    )
     metadata_log_max_record_bytes_between_snapshots: int = _controller(
         "metadata.log.max.record.bytes.between.snapshots",
         "long",

@@ -1,9 +1,8 @@
 """The broker settings of Apache Kafka (3.9 to 4.4) that raftlog does not have, and the treatment of each.
 
 A setting that is harmless to ignore is accepted, kept and shown, without effect, and logs a warning. A setting about
-the location of data is refused as a change of a running broker. A setting about security stops a node from starting: a
-node that is configured as secure must not start without. `KAFKA_SETTINGS` has a row for every name, `SECURITY` a rule
-for unlisted names.
+security stops a node from starting: a node that is configured as secure must not start without. `KAFKA_SETTINGS` has a
+row for every name, `SECURITY` a rule for unlisted names.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from raftlog.base.config.security import LISTENER_PREFIX, SecuritySettings
 from raftlog.base.config.setting import Kind, Setting, Update, settings_of
 from raftlog.base.config.tls import TlsSettings
 
-Treatment = Literal["without effect", "refused", "security"]
+Treatment = Literal["without effect", "security"]
 
 
 class KafkaSetting(NamedTuple):
@@ -115,11 +114,6 @@ _FAMILIES: Final = (
         "log.cleaner.io.max.bytes.per.second:double*",
     ),
     _Family(
-        "refused",
-        "a log directory cannot be closed to new replicas",
-        "cordoned.log.dirs:list+",
-    ),
-    _Family(
         "without effect",
         "replicas do not move between log directories",
         """
@@ -142,7 +136,7 @@ _FAMILIES: Final = (
         "the metadata quorum is PySyncObj with a journal of its own, not KRaft's",
         """
         controller.performance.always.log.threshold.ms:long controller.performance.sample.period.ms:long
-        controller.quorum.append.linger.ms:int controller.quorum.auto.join.enable:boolean
+        controller.quorum.append.linger.ms:int
         controller.quorum.election.backoff.max.ms:int controller.quorum.fetch.max.bytes:int
         controller.quorum.fetch.snapshot.max.bytes:int controller.quorum.fetch.timeout.ms:int
         controller.quorum.request.timeout.ms:int controller.quorum.retry.backoff.ms:int
@@ -318,7 +312,6 @@ _FAMILIES: Final = (
 
 _ENDINGS: Final[Mapping[Treatment, str]] = {
     "without effect": "",
-    "refused": "; running brokers refuse it, and in a file it has no effect",
     "security": "; no node starts with it",
 }
 _UPDATES: Final[Mapping[str, Update]] = {"*": "cluster-wide", "+": "per-broker"}
@@ -344,7 +337,7 @@ def missing_security(name: str) -> str | None:
 
 
 def is_kafkas(name: str) -> bool:
-    """Whether this is a setting of Apache Kafka that raftlog does not have."""
+    """Return whether this is a setting of Apache Kafka that raftlog does not have."""
     return name in KAFKA_SETTINGS or name.startswith(OTHER_PREFIXES) or missing_security(name) is not None
 
 

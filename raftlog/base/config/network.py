@@ -45,7 +45,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text can be a host name or an IP address, an IPv6 address without brackets. It does not resolve."""
+    """Return whether a text can be a host name or an IP address, IPv6 without brackets. It is not looked up."""
     if ":" in text:
         import ipaddress  # takes 440 KB
 
@@ -91,7 +91,7 @@ def format_optional_address(address: tuple[str, int] | None) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own, unreachable from other machines."""
+    """Return whether a host name or address is this machine's own, unreachable from other machines."""
     if host in ("localhost", "127.0.0.1", "::1"):
         return True
     if not (host.startswith("127.") or ":" in host):

@@ -273,7 +273,7 @@ def _judge(oauth: ListenerOauth, fault: Callable[[str, str], None]) -> None:
 
 
 def keys_in_the_clear(oauth: ListenerOauth) -> bool:
-    """Whether others on the network could replace the identity provider's keys by their own."""
+    """Return whether others on the network could replace the identity provider's keys by their own."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(oauth.oauth_jwks_url)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from raftlog.base.config.broker import ConfigWarning, NodeConfig
 from raftlog.base.config.connections import limits_of_listeners, split_limit_override
+from raftlog.base.config.cordon import ALL_DIRS, unknown_dirs
 from raftlog.base.config.network import (
     EVERY_INTERFACE,
     SECURITY_PROTOCOLS,
@@ -487,6 +488,11 @@ def _resolve_folders(draft: Draft, working_dir: str) -> None:
     if len(set(dirs)) != len(dirs):
         draft.fault("log.dirs", "names a folder twice")
     draft.values["log_dirs"] = tuple(_resolve_path(working_dir, each) for each in dirs)
+    cordoned = draft.get("cordoned_log_dirs") or ()
+    cordoned = tuple(each if each == ALL_DIRS else _resolve_path(working_dir, each) for each in cordoned)
+    draft.values["cordoned_log_dirs"] = cordoned
+    if unknown := unknown_dirs(cordoned, draft.values["log_dirs"]):
+        draft.fault("cordoned.log.dirs", f"names {unknown[0]!r}, which is not one of log.dirs")
     metadata_dir = draft.get("metadata_log_dir") or dirs[0]
     draft.values["metadata_log_dir"] = _resolve_path(working_dir, metadata_dir)
 

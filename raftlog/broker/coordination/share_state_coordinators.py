@@ -162,7 +162,7 @@ class ShareStateCoordinators:
         await self._ask(key, lambda it, answer: it.delete(key, answer))
 
     async def summary(self, key: SharePartitionKey) -> ShareState:
-        """Return a state without fencing a leader. Its `exists` may be False."""
+        """Return a state, which need not exist, without fencing a leader."""
         state: ShareState = await self._ask(key, lambda it, answer: it.summary(key, answer))
         return state
 

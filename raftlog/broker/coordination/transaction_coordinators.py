@@ -26,9 +26,10 @@ from raftlog.coordinator.transactions.transaction import (
 )
 from raftlog.coordinator.transactions.transaction_coordinator import (
     IDS_PER_SWEEP,
+    OutcomeCounts,
+    TransactionCapacity,
     TransactionCoordinator,
 )
-from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
 from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
     EndTransaction,

@@ -17,7 +17,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_ANSWERED_S
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
-from raftlog.broker.links.broker_links import Lane
+from raftlog.broker.links.broker_links import LinkKey
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.partition_lookup import by_topic
@@ -56,9 +56,9 @@ class TransactionOutcome:
         self.began_at = began_at
         self.unwritten = set(markers.partitions)
         self.unanswered: dict[TopicPartition, bool] = {}
-        """Partitions with an unanswered request, and whether it is in the slow lane.
+        """Partitions with an unanswered request, and whether it was sent on the slow link.
 
-        A lost request may still take effect until its lane is used again. So a partition stays in its lane, or the old
+        A lost request may still take effect until its link is used again. So a partition stays on its link, or the old
         request could take effect after the next transaction has begun.
         """
 
@@ -67,15 +67,15 @@ OutcomePartitions = tuple[TransactionOutcome, list[TopicPartition]]
 
 
 class MarkerSender:
-    """One request at a time on each lane, with all outcomes queued by then."""
+    """One request at a time on each link, with all outcomes queued by then."""
 
     def __init__(self, broker: LocalBroker, written: Callable[[str], None]) -> None:
         """`written(transactional_id)` is called when a coordinator was notified that all markers are written."""
         self._broker = broker
         self._written = written
-        self._queues: dict[Lane, dict[TransactionOutcome, list[TopicPartition]]] = {}
-        self._pauses: dict[Lane, float] = {}
-        self._tasks: dict[Lane, asyncio.Task[None]] = {}
+        self._queues: dict[LinkKey, dict[TransactionOutcome, list[TopicPartition]]] = {}
+        self._pauses: dict[LinkKey, float] = {}
+        self._tasks: dict[LinkKey, asyncio.Task[None]] = {}
         self._slow: set[TopicPartition] = set()
         """Partitions that did not commit their last marker in time."""
         self._timers: set[asyncio.TimerHandle] = set()
@@ -141,28 +141,28 @@ class MarkerSender:
                 leaderless.append(each)
             else:
                 is_slow = outcome.unanswered.get(each, each in self._slow)
-                self._queue(Lane(state.leader, is_slow), outcome).append(each)
+                self._queue(LinkKey(state.leader, is_slow), outcome).append(each)
         if leaderless:
             self._wait_for_metadata(outcome, leaderless)
         self._slow.difference_update(gone)
         self._markers_written(outcome, gone)
 
-    def _queue(self, lane: Lane, outcome: TransactionOutcome) -> list[TopicPartition]:
-        queue = self._queues.setdefault(lane, {})
-        if lane not in self._tasks:
-            self._tasks[lane] = task = asyncio.get_running_loop().create_task(self._work_off(lane))
+    def _queue(self, link: LinkKey, outcome: TransactionOutcome) -> list[TopicPartition]:
+        queue = self._queues.setdefault(link, {})
+        if link not in self._tasks:
+            self._tasks[link] = task = asyncio.get_running_loop().create_task(self._work_off(link))
             task.add_done_callback(raise_failure)
         return queue.setdefault(outcome, [])
 
-    async def _work_off(self, lane: Lane) -> None:
-        queue = self._queues[lane]
+    async def _work_off(self, link: LinkKey) -> None:
+        queue = self._queues[link]
         try:
             while queue:
                 batch = [entry for entry in _take(queue) if not self._is_void(entry[0])]
                 if batch:
-                    await self._send_batch(lane, batch)
+                    await self._send_batch(link, batch)
         finally:
-            del self._tasks[lane]
+            del self._tasks[link]
 
     def _is_void(self, outcome: TransactionOutcome) -> bool:
         if outcome.shard.is_over:
@@ -170,21 +170,21 @@ class MarkerSender:
             return True
         return False
 
-    async def _send_batch(self, lane: Lane, batch: list[OutcomePartitions]) -> None:
+    async def _send_batch(self, link: LinkKey, batch: list[OutcomePartitions]) -> None:
         try:
             response = await self._broker.links.ask(
-                lane.broker_id,
+                link.broker_id,
                 API_KEY,
                 VERSION,
                 _request(batch),
                 timeout_s=MARKERS_ANSWERED_S,
-                is_slow=lane.is_slow,
+                is_slow=link.is_slow,
             )
         except KafkaError as error:
             for outcome, partitions in batch:
-                outcome.unanswered.update(dict.fromkeys(partitions, lane.is_slow))
-            self._try_later(lane, batch)
-            log.info("markers_not_sent", leader=lane.broker_id, transactions=len(batch), reason=str(error))
+                outcome.unanswered.update(dict.fromkeys(partitions, link.is_slow))
+            self._try_later(link, batch)
+            log.info("markers_not_sent", leader=link.broker_id, transactions=len(batch), reason=str(error))
             return
         codes = [_codes(each) for each in response.markers]
         failed: list[OutcomePartitions] = []
@@ -197,9 +197,9 @@ class MarkerSender:
         await each_part(self._broker.env, zip(batch, codes, strict=False), lambda row: record(*row))
         failed += batch[len(codes) :]
         if failed:
-            self._try_later(lane, failed)
+            self._try_later(link, failed)
         else:
-            self._pauses.pop(lane, None)
+            self._pauses.pop(link, None)
 
     def _record_codes(
         self, outcome: TransactionOutcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
@@ -241,9 +241,9 @@ class MarkerSender:
             outcome.unwritten.clear()
             self._open -= 1
 
-    def _try_later(self, lane: Lane, batch: list[OutcomePartitions]) -> None:
-        pause = self._pauses.get(lane, FIRST_PAUSE_S)
-        self._pauses[lane] = min(2 * pause, LONGEST_PAUSE_S)
+    def _try_later(self, link: LinkKey, batch: list[OutcomePartitions]) -> None:
+        pause = self._pauses.get(link, FIRST_PAUSE_S)
+        self._pauses[link] = min(2 * pause, LONGEST_PAUSE_S)
         loop = asyncio.get_running_loop()
 
         def again() -> None:

@@ -12,9 +12,12 @@ from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.long_work.turns import batches, each_part
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import Transaction
-from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
-from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_coordinator import (
+    OutcomeCounts,
+    TransactionCapacity,
+    TransactionCoordinator,
+)
+from raftlog.coordinator.transactions.transaction_records import TransactionReplay
 from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
-from raftlog.broker.links.broker_links import Lane
+from raftlog.broker.links.broker_links import LinkKey
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.partition_lookup import TopicKey, by_topic, locate
@@ -100,15 +100,15 @@ class PendingVerification(NamedTuple):
 
 
 class TransactionVerifier:
-    """Sends one request at a time on each lane, with all transactions queued by then. Each waits for its commit.
+    """Sends one request at a time on each link, with all transactions queued by then. Each waits for its commit.
 
     Producers retry a coordinator that could not commit in time. So ids with a partition that was late the last time
-    use the slow lane.
+    use the slow link.
     """
 
     def __init__(self, broker: LocalBroker) -> None:
         self.broker = broker
-        self._queues: dict[Lane, list[PendingVerification]] = {}
+        self._queues: dict[LinkKey, list[PendingVerification]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._slow: set[int] = set()
         """Partitions of the transactional ids."""
@@ -141,11 +141,11 @@ class TransactionVerifier:
         coordinator = transaction_coordinator(self.broker.image(), writer.transactional_id)
         loop = asyncio.get_running_loop()
         asked = PendingVerification(writer, topic_partitions, verify_only, loop.create_future())
-        lane = Lane(coordinator, self._partition(writer) in self._slow)
-        queue = self._queues.get(lane)
+        link = LinkKey(coordinator, self._partition(writer) in self._slow)
+        queue = self._queues.get(link)
         if queue is None:
-            self._queues[lane] = [asked]
-            task = loop.create_task(self._work_off(lane))
+            self._queues[link] = [asked]
+            task = loop.create_task(self._work_off(link))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:
@@ -156,21 +156,21 @@ class TransactionVerifier:
         topic = self.broker.image().topics.get(TRANSACTION_STATE_TOPIC)
         return partition_for(writer.transactional_id, len(topic.partitions)) if topic else NO_PARTITION
 
-    async def _work_off(self, lane: Lane) -> None:
+    async def _work_off(self, link: LinkKey) -> None:
         batch: list[PendingVerification] = []
         try:
-            while batch := _first_of(self._queues[lane]):
-                del self._queues[lane][: len(batch)]
-                await self._send(lane, batch)
+            while batch := _first_of(self._queues[link]):
+                del self._queues[link][: len(batch)]
+                await self._send(link, batch)
         except Exception:
             self.broker.env.on_bug()
-            log.exception("confirmations_crashed", coordinator=lane.broker_id)
+            log.exception("confirmations_crashed", coordinator=link.broker_id)
         finally:
-            for each in (*batch, *self._queues.pop(lane)):
+            for each in (*batch, *self._queues.pop(link)):
                 if not each.answer.done():
                     each.answer.set_exception(BrokerNotAvailable("the coordinator was not asked"))
 
-    async def _send(self, lane: Lane, batch: list[PendingVerification]) -> None:
+    async def _send(self, link: LinkKey, batch: list[PendingVerification]) -> None:
         make = request_builders(ADD_PARTITIONS_TO_TXN, VERSION)
 
         def transaction(each: PendingVerification) -> Any:
@@ -186,12 +186,12 @@ class TransactionVerifier:
         message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
         try:
             answer = await self.broker.links.ask(
-                lane.broker_id,
+                link.broker_id,
                 ADD_PARTITIONS_TO_TXN,
                 VERSION,
                 message,
                 timeout_s=VERIFIED_S,
-                is_slow=lane.is_slow,
+                is_slow=link.is_slow,
             )
         except KafkaError as error:
             _refuse(batch, error)

@@ -7,7 +7,7 @@
 the row's `error_response` makes. Without one, the error code goes into the response's error_code field. Produce and
 Fetch take the connection instead.
 
-A request holds the event loop for a few milliseconds at a time. `max_parts` of the row says how many parts it may have.
+A request holds the event loop for a few milliseconds at a time. `Api.max_parts` says how many parts it may have.
 A handler puts a generator of parts in place of an array of its response, and passes the parts of its request to
 `each_part` (`broker.long_work.turns`). It answers a repeated part once, and bounds its whole response where a short
 request can have a long one.
@@ -41,6 +41,9 @@ from raftlog.protocol.schema import message_type
 FIRST_ASKED: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA)
 """The APIs that a client begins with."""
 
+OF_CONTROLLERS: Final = frozenset({ApiKey.UPDATE_RAFT_VOTER})
+"""The APIs that only controllers serve."""
+
 
 HELD_BACK: Final = frozenset(
     {
@@ -61,7 +64,8 @@ def find_api(api_key: int, *, of_controllers: bool = False) -> Api | None:
 
     `of_controllers`: on the controller's listener, which serves fewer (KIP-919).
     """
-    if api_key not in served() and api_key not in HELD_BACK:
+    unlisted = api_key in HELD_BACK or (of_controllers and api_key in OF_CONTROLLERS)
+    if not unlisted and api_key not in served():
         return None
     api: Api = _module(api_key).API
     return api if api.controllers or not of_controllers else None
@@ -74,9 +78,10 @@ def served(*, of_controllers: bool = False) -> frozenset[int]:
     The first question about the controller's listener imports all rows.
     """
     if of_controllers:
-        return frozenset(key for key in served() if find_api(key, of_controllers=True) is not None)
+        keys = served() | OF_CONTROLLERS
+        return frozenset(key for key in keys if find_api(key, of_controllers=True) is not None)
     built = (key for key in APIS if importlib.util.find_spec(_module_name(key)) is not None)
-    return frozenset(built) - HELD_BACK
+    return frozenset(built) - OF_CONTROLLERS - HELD_BACK
 
 
 def prepare_first_requests() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
-from raftlog.base.errors import InconsistentClusterId, InvalidRequest, KafkaError
+from raftlog.base.errors import InconsistentClusterId, InvalidRequest
 from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import MAX_TIMEOUT_S, MIN_TIMEOUT_S, ask, truncate_message
+from raftlog.broker.controller_requests import MAX_TIMEOUT_S, MIN_TIMEOUT_S, ask
 from raftlog.metadata.controller_api import AddVoter, Done
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -19,14 +20,11 @@ API_KEY: Final = ApiKey.ADD_RAFT_VOTER
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Have the quorum's leader catch the node up, and add it. The answer comes at the commit in all versions."""
     make = response_builders(API_KEY, request.api_version)
-    try:
-        check_cluster_id(broker, message.cluster_id)
-        host, port = _endpoint(broker, message)
-        timeout_ms = round(min(max(message.timeout, MIN_TIMEOUT_S * 1000), MAX_TIMEOUT_S * 1000))  # as `ask`
-        asked = AddVoter(message.voter_id, message.voter_directory_id, host, port, timeout_ms)
-        await ask(broker, asked, Done, timeout_ms=timeout_ms)
-    except KafkaError as error:
-        return make.AddRaftVoterResponse(error_code=error.code, error_message=truncate_message(error.message))
+    check_cluster_id(broker, message.cluster_id)
+    host, port = _endpoint(broker, message)
+    timeout_ms = round(min(max(message.timeout, MIN_TIMEOUT_S * 1000), MAX_TIMEOUT_S * 1000))  # as `ask`
+    asked = AddVoter(message.voter_id, message.voter_directory_id, host, port, timeout_ms)
+    await ask(broker, asked, Done, timeout_ms=timeout_ms)
     return make.AddRaftVoterResponse(error_code=0, error_message=None)
 
 
@@ -41,12 +39,17 @@ def _endpoint(broker: BrokerContext, message: Any) -> tuple[str, int]:
     """Return the address of the node's controller listener."""
     if message.voter_id < 0 or message.voter_directory_id is None or not message.voter_directory_id.int:
         raise InvalidRequest("Add voter request didn't include a valid voter")
+    return default_endpoint(broker, message.listeners, "Add")
+
+
+def default_endpoint(broker: BrokerContext, listeners: Iterable[Any], what: str) -> tuple[str, int]:
+    """Return the address of the controller listener among the listeners of a request. Raise InvalidRequest."""
     wanted = next(iter(broker.config.controller_listener_names), "CONTROLLER")
-    for each in message.listeners:
+    for each in listeners:
         if each.name.upper() == wanted.upper():
             return each.host, each.port
     raise InvalidRequest(
-        f"Add voter request didn't include the endpoint ({wanted}) of the default controller listener"
+        f"{what} voter request didn't include the endpoint ({wanted}) of the default controller listener"
     )
 
 

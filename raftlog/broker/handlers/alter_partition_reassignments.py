@@ -107,18 +107,9 @@ def _partition(make: Any, result: PartitionResult) -> Any:
     )
 
 
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """The request failed as a whole."""
-    make = response_builders(API_KEY, request.api_version)
-    return make.AlterPartitionReassignmentsResponse(
-        throttle_time=0, error_code=error.code, error_message=truncate_message(error.message), responses=()
-    )
-
-
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    error_response=error_response,
     needs=ALTER_CLUSTER,
     max_parts=IN_TURNS,
     audit=Change(

@@ -120,7 +120,7 @@ def _failed(topic: TopicRef, error: KafkaError) -> TopicResult:
 
 
 def _size(broker: BrokerContext, wanted: TopicRef) -> int:
-    """How many partitions go."""
+    """Return how many partitions go."""
     image = broker.image()
     topic = None if wanted.topic_id is None else image.topic_by_id(wanted.topic_id)
     topic = topic or image.topics.get(wanted.name or "")

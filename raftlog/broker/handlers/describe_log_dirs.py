@@ -1,4 +1,4 @@
-"""DescribeLogDirs 1-5: this broker's log directories, their contents and their free space (KIP-113, KIP-827)."""
+"""DescribeLogDirs 1-5: this broker's log directories, their contents and free space (KIP-113, KIP-827, KIP-1066)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 API_KEY: Final = ApiKey.DESCRIBE_LOG_DIRS
 
 UNKNOWN_BYTES: Final = -1
+CORDONED_SINCE: Final = 5
+"""The version that says which directories are cordoned (KIP-1066)."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -30,7 +32,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """
     make = response_builders(API_KEY, request.api_version)
     asked = await _asked(broker, message)
-    results = (_result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes)
+    results = (_result(broker, request.api_version, volume, asked) for volume in broker.replicas.logs.volumes)
     return make.DescribeLogDirsResponse(throttle_time=0, error_code=NONE, results=results)
 
 
@@ -50,8 +52,9 @@ async def _asked(broker: BrokerContext, message: Any) -> set[tuple[str, int]] | 
 
 
 async def _result(
-    broker: BrokerContext, make: Any, volume: LogVolume, asked: set[tuple[str, int]] | None
+    broker: BrokerContext, version: int, volume: LogVolume, asked: set[tuple[str, int]] | None
 ) -> Any:
+    make = response_builders(API_KEY, version)
     code, total, usable = await _space(broker, volume)
     if code:
         return make.DescribeLogDirsResult(error_code=code, log_dir=volume.path)
@@ -71,6 +74,9 @@ async def _result(
         )
 
     await each_part(broker.env, tuple(volume.logs.items()), lambda each: add(*each))
+    cordoned = (
+        {"is_cordoned": volume.path in broker.replicas.logs.cordoned} if version >= CORDONED_SINCE else {}
+    )
     topics = (
         make.DescribeLogDirsTopic(
             name=name, partitions=tuple(sorted(by_topic[name], key=attrgetter("partition_index")))
@@ -83,6 +89,7 @@ async def _result(
         topics=topics,
         total_bytes=total,
         usable_bytes=usable,
+        **cordoned,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
+from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.base.types import METADATA_TOPIC
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, truncate_message
+from raftlog.broker.controller_requests import ask
 from raftlog.broker.long_work.turns import partitions_by_topic
 from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
@@ -22,12 +22,7 @@ API_KEY: Final = ApiKey.DESCRIBE_QUORUM
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Send the request to the active controller, which is the quorum's leader."""
     make = response_builders(API_KEY, request.api_version)
-    try:
-        quorum = await ask(broker, DescribeQuorum(), QuorumDescription)
-    except KafkaError as error:
-        return make.DescribeQuorumResponse(
-            error_code=error.code, error_message=truncate_message(error.message)
-        )
+    quorum = await ask(broker, DescribeQuorum(), QuorumDescription)
     topics = await partitions_by_topic(
         broker.env,
         ((topic.topic_name, (each.partition_index for each in topic.partitions)) for topic in message.topics),

@@ -272,7 +272,7 @@ class PendingFetch(Slot):
         try:
             step()
         finally:
-            self.connection.took(API_KEY, server.stopwatch() - began_at)
+            self.connection.record_turn(API_KEY, server.stopwatch() - began_at)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class PendingFetch(Slot):
 
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         try:
-            await self.connection.server.long_turns.timed(API_KEY, work, self.connection.took)
+            await self.connection.server.long_turns.timed(API_KEY, work, self.connection.record_turn)
         finally:
             if self.buffers is not None or not self.connection.is_open:
                 self._stop_waiting()
@@ -374,7 +374,7 @@ class PendingFetch(Slot):
             return None
         server, limits = connection.server, connection.limits
         if limits is not None:
-            throttle_ms = limits.fetched(connection, reader.size_bytes)
+            throttle_ms = limits.count_fetch(connection, reader.size_bytes)
             if throttle_ms:
                 return throttled_answer(server.sessions, session, throttle_ms, full=reader.full)
         if reader.replica is not None and server.broker.replicas.sent.is_limited:

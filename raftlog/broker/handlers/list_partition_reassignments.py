@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
+from raftlog.broker.controller_requests import ask, ask_in_parts
 from raftlog.broker.long_work.turns import partitions_by_topic
 from raftlog.metadata.controller_api import (
     ListReassignments,
@@ -71,18 +71,9 @@ async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignm
     return found
 
 
-def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """The request failed as a whole."""
-    make = response_builders(API_KEY, request.api_version)
-    return make.ListPartitionReassignmentsResponse(
-        throttle_time=0, error_code=error.code, error_message=truncate_message(error.message), topics=()
-    )
-
-
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    error_response=error_response,
     needs=DESCRIBE_CLUSTER,
     max_parts=IN_TURNS,
     audit=NoChange(),

@@ -111,7 +111,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     if connection.limits is not None:
-        pending.throttle_ms = connection.limits.produced(connection, len(frame))
+        pending.throttle_ms = connection.limits.count_produce(connection, len(frame))
     if connection.server.broker.authorizer is not None:
         pending.refuse_denied()
     refused = _refusal(connection, header, request)
@@ -290,7 +290,7 @@ class PendingProduce(Slot):
         """Keep what is to be appended later. Without memory, keep only what it takes to refuse it later."""
         self._is_kept = True
         account = self.connection.server.memory.unappended
-        keep: Callable[[memoryview], memoryview] = self.connection.lasting
+        keep: Callable[[memoryview], memoryview] = self.connection.keep_bytes
         if account.is_full:
             self._no_memory, keep = _no_memory(), _header_of
         else:
@@ -307,7 +307,7 @@ class PendingProduce(Slot):
         """Return the records in memory that stays valid until they are appended; it is counted in the account."""
         self.connection.server.memory.unappended.acquire(len(records))
         self._kept_bytes += len(records)
-        return self.connection.lasting(records)
+        return self.connection.keep_bytes(records)
 
     def _release_batches(self) -> None:
         """Release the kept records: this may wait for a commit for long, even after its connection has closed."""
@@ -402,7 +402,7 @@ class PendingProduce(Slot):
     async def _conclude(self, work: Coroutine[None, None, None]) -> None:
         connection = self.connection
         try:
-            await connection.server.long_turns.timed(API_KEY, work, connection.took)
+            await connection.server.long_turns.timed(API_KEY, work, connection.record_turn)
         finally:
             self._release_batches()
         if not connection.is_open:

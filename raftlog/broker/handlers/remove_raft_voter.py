@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.base.errors import InvalidRequest
 from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, truncate_message
+from raftlog.broker.controller_requests import ask
 from raftlog.broker.handlers.add_raft_voter import check_cluster_id
 from raftlog.metadata.controller_api import Done, RemoveVoter
 from raftlog.protocol.apis import ApiKey
@@ -20,15 +20,10 @@ API_KEY: Final = ApiKey.REMOVE_RAFT_VOTER
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Have the quorum's leader remove the voter; the answer comes at the commit."""
     make = response_builders(API_KEY, request.api_version)
-    try:
-        check_cluster_id(broker, message.cluster_id)
-        if message.voter_id < 0 or message.voter_directory_id is None or not message.voter_directory_id.int:
-            raise InvalidRequest("Remove voter request didn't include a valid voter")
-        await ask(broker, RemoveVoter(message.voter_id, message.voter_directory_id), Done)
-    except KafkaError as error:
-        return make.RemoveRaftVoterResponse(
-            error_code=error.code, error_message=truncate_message(error.message)
-        )
+    check_cluster_id(broker, message.cluster_id)
+    if message.voter_id < 0 or message.voter_directory_id is None or not message.voter_directory_id.int:
+        raise InvalidRequest("Remove voter request didn't include a valid voter")
+    await ask(broker, RemoveVoter(message.voter_id, message.voter_directory_id), Done)
     return make.RemoveRaftVoterResponse(error_code=0, error_message=None)
 
 

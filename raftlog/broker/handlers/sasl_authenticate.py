@@ -35,7 +35,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         await hold_up(broker, connection)
     lifetime_ms = 0
     if step.principal is not None:
-        lifetime_ms = connection.logged_in(step.principal)
+        lifetime_ms = connection.on_login(step.principal)
     return make.SaslAuthenticateResponse(
         error_code=NONE, error_message=None, auth_bytes=step.answer, session_lifetime=lifetime_ms
     )

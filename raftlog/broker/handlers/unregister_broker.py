@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import KafkaError
 from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask, truncate_message
+from raftlog.broker.controller_requests import ask
 from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -19,12 +18,7 @@ API_KEY: Final = ApiKey.UNREGISTER_BROKER
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Have the controller drop the registration."""
     make = response_builders(API_KEY, request.api_version)
-    try:
-        await ask(broker, UnregisterBroker(message.broker_id), Done)
-    except KafkaError as error:
-        return make.UnregisterBrokerResponse(
-            error_code=error.code, error_message=truncate_message(error.message)
-        )
+    await ask(broker, UnregisterBroker(message.broker_id), Done)
     return make.UnregisterBrokerResponse(error_code=0, error_message=None)
 
 

@@ -55,8 +55,8 @@ ServeOwn = Callable[[int, int, Any], Awaitable[Any]]
 """(API key, version, decoded request) → decoded response."""
 
 
-class Lane(NamedTuple):
-    """A queue of requests to a broker on its own connection. Slow requests delay only each other."""
+class LinkKey(NamedTuple):
+    """One of the two links that an API can have to a broker. On the second, slow requests delay only each other."""
 
     broker_id: int
     is_slow: bool = False
@@ -91,18 +91,18 @@ class BrokerLinks:
         on the `is_slow` connection may still take effect until another request is sent on that connection. Only a
         KafkaError is raised, whatever the other broker sends and wherever a local handler fails.
         """
-        kind = broker_id, api_key, is_slow
+        key = broker_id, api_key, is_slow
         try:
             async with asyncio.timeout(timeout_s):
                 if broker_id == self._node_id:
                     return await self._serve_own(api_key, version, message)
-                link = self._links.get(kind)
+                link = self._links.get(key)
                 if link is None:
                     hello = (FIRST_SLOW_HELLO if is_slow else FIRST_ASKING_HELLO) + api_key
-                    link = self._links[kind] = _Link(broker_id, hello, self._connect, self._env)
+                    link = self._links[key] = _Link(broker_id, hello, self._connect, self._env)
                 return await link.ask(api_key, version, message)
         except TimeoutError:
-            link = self._links.get(kind)
+            link = self._links.get(key)
             if link is not None:
                 link.hang_up()
             raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None

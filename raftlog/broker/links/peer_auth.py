@@ -83,12 +83,12 @@ def framed(body: bytes, correlation_id: int) -> bytes:
 class ServerHandshake:
     """The listening side of one connection, between its challenge and the client's proof."""
 
-    __slots__ = ("_claims", "_transcript", "challenge", "lane")
+    __slots__ = ("_claims", "_transcript", "challenge", "purpose")
 
     def __init__(self, hello: bytes, *, secret: bytes, broker_id: int, nonce: bytes) -> None:
-        """Take a hello. Raises InvalidRequest if it is malformed."""
+        """Take a hello: its number says for what `purpose` the connection is. Raise InvalidRequest if malformed."""
         try:
-            self.lane, client_id, client_epoch, _ = _HELLO.unpack(hello)
+            self.purpose, client_id, client_epoch, _ = _HELLO.unpack(hello)
         except struct_error:
             raise InvalidRequest("a malformed hello of a peer") from None
         self._claims = ReplicaId(client_id, client_epoch)

@@ -43,7 +43,7 @@ TLS_CONNECTION_BYTES: Final = 64 * 1024
 
 HALL_PLACES: Final = 256
 HALL_LOOKS: Final = 3
-"""Seconds that a connection may stay in the hall, in looks of `watch`."""
+"""Seconds that a connection may stay in the hall, in looks of `idle_connections`."""
 
 LOGIN_LOOKS: Final = 30
 """Seconds that a connection may stay without a login, in looks of `idle_connections`."""
@@ -120,7 +120,7 @@ class Gate:
         if connection.dispatch is dispatch_before_login and connection.principal == ANONYMOUS:
             self._looks += 1
             if self._looks > LOGIN_LOOKS:
-                connection.cut("login_too_slow")
+                connection.close_now("login_too_slow")
 
     def cancel(self) -> None:
         """Cancel the expiry of a login."""

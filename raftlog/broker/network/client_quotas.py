@@ -92,7 +92,7 @@ class ClientLimits:
         if self._fetch is not None:
             self.fetch_max_bytes = int(min(INT_MAX, self._fetch.burst))
 
-    def produced(self, connection: LimitedConnection, size: int) -> int:
+    def count_produce(self, connection: LimitedConnection, size: int) -> int:
         """Count a produce request; return its throttle time in ms, for which the connection is muted from now on."""
         limit, request, now = self._produce, self._request, self._clock()
         if limit is not None:
@@ -103,8 +103,8 @@ class ClientLimits:
             return 0  # without a call, as most
         return self._throttle_for_time(connection, now)
 
-    def fetched(self, connection: LimitedConnection, size: int) -> int:
-        """Count a fetch response as `produced` does, unless it is throttled and has no records.
+    def count_fetch(self, connection: LimitedConnection, size: int) -> int:
+        """Count a fetch response as `count_produce` does, unless it is throttled and has no records.
 
         A response that is larger than any window allows passes if the client fetched no records recently. Otherwise it
         would never pass.
@@ -124,15 +124,15 @@ class ClientLimits:
         rate.use(size, now)
         return 0
 
-    def answered(self, connection: LimitedConnection) -> int:
-        """Return the throttle time of any other request as `produced` does, or the time that it is muted already."""
+    def throttle_other(self, connection: LimitedConnection) -> int:
+        """Return the throttle time of any other request, as `count_produce`, or the time that it is muted already."""
         return max(self._throttle_for_time(connection, self._clock()), self._quotas.muted_ms(connection))
 
-    def mutated(self, connection: LimitedConnection, throttle_ms: int) -> None:
+    def mute_for_mutations(self, connection: LimitedConnection, throttle_ms: int) -> None:
         """Mute for as long as the controller requested after it had counted (see `mutation_quota`)."""
         self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
 
-    def took(self, seconds: float) -> None:
+    def record_turn(self, seconds: float) -> None:
         """Count the event loop time of a request of this client. Its next response includes the throttle time."""
         if self._request is not None:
             self._request.rate.use(seconds * _PERCENT, self._clock())
@@ -229,7 +229,7 @@ class ClientQuotas:
         return 0 if timer is None else max(1, round((timer.when() - self.clock()) * 1000))
 
     def forget(self, connection: LimitedConnection) -> None:
-        """A connection is gone."""
+        """Forget a connection that is gone, and cancel the end of its muting."""
         timer = self._muted.pop(connection, None)
         if timer is not None:
             timer.cancel()

@@ -1,13 +1,22 @@
-"""One client's connection: bytes in, frames cut in place, responses out in the order of the requests.
+"""One client's connection: bytes in, frames handled in place, responses out in the order of the requests.
 
-It does not know what a request is for. A frame is a view of the workspace that all connections receive into, valid
-only while it is handled. `lasting` returns bytes that are needed later.
+It does not know what a request is for. A frame is a view of the workspace that all connections receive into, or of
+this connection's kept bytes. It is valid only while it is handled: `keep_bytes` returns bytes that are needed later.
 
 Memory is bounded for each connection: one frame that really arrived, and the limits of its responses (`responses.py`).
 The accounts of `inbox.py` and `outbox.py` bound all connections together. Past a limit it stops handling frames, then
 reading. `idle_connections.py` closes it if it makes no progress.
 
 An exception in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
+
+It ends in one of these ways:
+
+- `close`: a warning in the log; written responses are still sent.
+- `close_now`: a warning in the log; unsent responses are lost.
+- `crash`: the exception in the log; unsent responses are lost.
+- `abort`: no line in the log; unsent responses are lost.
+- `finish`: no line in the log; it closes once its open Produce requests, or all open requests, are completed.
+- `sweep`: no line in the log, but a count; it closes after some time without bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +46,7 @@ if TYPE_CHECKING:
     from raftlog.replication.replica_host import ReplicaId
 
 COUNTED_BYTES: Final = 1024
-"""A request other than Produce counts once more for each of these."""
+"""Towards HANDLED_AT_ONCE, a request other than Produce counts once more for each so many bytes."""
 
 UNKNOWN: Final = ("unknown", "unknown")
 """Name and version of the client software if it sent none (KIP-511)."""
@@ -46,7 +55,7 @@ PLAIN_MAX_BYTES: Final = 1 << 28
 """A frame of at most this size cannot be the beginning of another protocol, so its length is not checked again."""
 
 NOT_QUIET: Final = -1
-"""Instead of a number of sweeps without bytes: bytes came since the last sweep."""
+"""The number of sweeps without bytes, if bytes came since the last sweep: that sweep counts 0."""
 
 _LENGTH = Struct(">i")
 _PRODUCE: Final = 0
@@ -80,7 +89,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "handshake",
         "inbox",
         "is_follower",
-        "lane",
         "limits",
         "listener",
         "login",
@@ -89,6 +97,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "peer_host",
         "peer_port",
         "principal",
+        "purpose",
         "responses",
         "server",
         "session_ids",
@@ -112,7 +121,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """The broker at the other end, once it proved the cluster secret."""
         self.is_follower = False
         """Whether that broker fetches as a replica; otherwise it sends only other requests."""
-        self.lane = 0
+        self.purpose = 0
+        """The number of that broker's hello, which says what its connection is for (`peer_auth`)."""
         self.handshake: ServerHandshake | None = None
         self.session_ids: tuple[int, ...] = ()
         """Fetch sessions that end with this connection."""
@@ -133,7 +143,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """The API key of the current request."""
         self._transport: asyncio.Transport | None = None
 
-    # Called by the transport.
+    # -- called by the transport ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         try:
@@ -141,7 +151,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
             if self.login is None:
                 self.gate.open(self)
             else:
-                self.gate.close(self)  # not before: over TLS many clients never complete the handshake
+                # Not before there is a connection: over TLS many clients never complete the handshake.
+                self.gate.close(self)
             self.inbox.open(self._transport)
             self.responses.outbox.open(self._transport)
             self.server.tune(transport)
@@ -198,7 +209,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.run_guarded(self._free_memory)
         self.run_guarded(self.server.connection_closed, self)
 
-    # Called by the request handlers.
+    # -- used by requests -----------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -207,10 +218,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
     @property
     def broker_id(self) -> int | None:
         """The broker whose rights the requests of this connection have, or None for a client."""
-        return None if self.peer is None or self.lane == ADMIN_HELLO else self.peer.broker_id
+        return None if self.peer is None or self.purpose == ADMIN_HELLO else self.peer.broker_id
 
-    def lasting(self, part: memoryview) -> memoryview:
-        """Return bytes of the current frame that stay unchanged for as long as they are referenced."""
+    def keep_bytes(self, part: memoryview) -> memoryview:
+        """Return the bytes of a part of the current frame, unchanged for as long as they are referenced."""
         if self.inbox.rest is None:
             return memoryview(bytes(part))
         self.inbox.rest.keep()
@@ -224,39 +235,30 @@ class Connection(asyncio.BufferedProtocol, Guard):
         server.tasks.add(task)
         task.add_done_callback(server.tasks.discard)
 
-    def took(self, api_key: int, seconds: float) -> None:
+    def record_turn(self, api_key: int, seconds: float) -> None:
         """Record the length of a turn that handled a request of this connection."""
         self.server.long_turns.note(api_key, seconds)
         if self.limits is not None:
-            self.limits.took(seconds)
+            self.limits.record_turn(seconds)
 
-    def close(self, event: str, **facts: object) -> None:
-        """Close and log the reason in one line. Written bytes are still sent, if the client reads them soon."""
-        if self.is_open:
-            self._close()
-            self._say(event, facts)
+    # -- login ----------------------------------------------------------------------------------------------------
 
-    def cut(self, event: str, **facts: object) -> None:
-        """Close immediately and log the reason in one line. Unsent bytes are lost."""
-        if self.is_open:
-            self.abort()
-            self._say(event, facts)
+    def limit_frames(self, max_bytes: int) -> None:
+        """Close the connection at the first frame that is longer than this."""
+        self._frame_max_bytes = max_bytes
+        self._plain_max_bytes = min(max_bytes, PLAIN_MAX_BYTES)
 
-    def crash(self, what: str) -> None:
-        """Close immediately and log the exception being handled, which is a bug of ours."""
-        self.server.counters.closed_by_broker["request_crashed"] += 1
-        self.abort()
-        self.server.broker.env.on_bug()
-        self.server.log.exception("request_crashed", what=what, listener=self.listener, peer=self.peer_host)
+    def describe(self) -> dict[str, Any]:
+        """Return a description of the other end for the audit log."""
+        return {"principal": self.principal, "address": self.peer_host, "listener": self.listener}
 
-    # Called by the server.
-
-    def sweep(self, *, max_quiet_sweeps: int) -> None:
-        """Close if no bytes came for `max_quiet_sweeps` (0: never) sweeps."""
-        self._quiet_sweeps = 0 if self.responses.slots else self._quiet_sweeps + 1
-        if 0 < max_quiet_sweeps <= self._quiet_sweeps:
-            self.server.counters.idle_closed += 1
-            self._close()
+    def on_login(self, principal: str) -> int:
+        """Let in the principal of a successful login. Return its lifetime in milliseconds, or 0 if it never expires."""
+        assert self.login is not None
+        self.principal = principal
+        self.gate.open_for(self, self.login.lifetime_ms)
+        self.server.broker.audit.login_succeeded(self.login.mechanism, **self.describe())
+        return self.login.lifetime_ms
 
     def report_failed_login(self) -> None:
         """Count a failed login and log the reason, once."""
@@ -264,17 +266,34 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if failure is not None:
             self.server.login_failed(self, failure)
 
-    def described(self) -> dict[str, Any]:
-        """Return a description of the other end for the audit log."""
-        return {"principal": self.principal, "address": self.peer_host, "listener": self.listener}
+    # -- its end --------------------------------------------------------------------------------------------------
 
-    def logged_in(self, principal: str) -> int:
-        """Note a successful login. Return its lifetime in milliseconds, or 0 if it never expires."""
-        assert self.login is not None
-        self.principal = principal
-        self.gate.open_for(self, self.login.lifetime_ms)
-        self.server.broker.audit.login_succeeded(self.login.mechanism, **self.described())
-        return self.login.lifetime_ms
+    def close(self, event: str, **facts: object) -> None:
+        """Close and log the reason. Written bytes are still sent, if the client reads them soon."""
+        if self.is_open:
+            self._close_transport()
+            self._log_end(event, facts)
+
+    def close_now(self, event: str, **facts: object) -> None:
+        """Close and log the reason. Unsent bytes are lost."""
+        if self.is_open:
+            self.abort()
+            self._log_end(event, facts)
+
+    def crash(self, what: str) -> None:
+        """Close and log the exception being handled, which is a bug of ours. Unsent bytes are lost."""
+        self.server.counters.closed_by_broker["request_crashed"] += 1
+        self.abort()
+        self.server.broker.env.on_bug()
+        self.server.log.exception("request_crashed", what=what, listener=self.listener, peer=self.peer_host)
+
+    def abort(self) -> None:
+        """Close without a line in the log. Unsent bytes are lost."""
+        self._state = max(self._state, State.CLOSING)
+        self._free_memory()
+        if self._transport is not None:
+            self._transport.abort()
+            self.server.watch.add_aborted(self)
 
     def finish(self, *, answers_all: bool = False) -> None:
         """Handle no more requests. Close once the open Produce requests, or all with `answers_all`, are completed."""
@@ -282,15 +301,69 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._state = State.FINISHING_ALL if answers_all else State.FINISHING_PRODUCE
             self._close_if_finished()
 
-    def abort(self) -> None:
-        """Close immediately; unsent bytes are lost."""
-        self._state = max(self._state, State.CLOSING)
-        self._free_memory()
-        if self._transport is not None:
-            self._transport.abort()
-            self.server.watch.add_aborted(self)
+    def sweep(self, *, max_quiet_sweeps: int) -> None:
+        """Close after `max_quiet_sweeps` (0: never) sweeps in a row without bytes and without open requests.
 
-    # Called by its responses, and by the modules that manage memory and time.
+        A long fetch is an open request, so a connection that waits for records is not idle.
+        """
+        self._quiet_sweeps = 0 if self.responses.slots else self._quiet_sweeps + 1
+        if 0 < max_quiet_sweeps <= self._quiet_sweeps:
+            self.server.counters.idle_closed += 1
+            self._close_transport()
+
+    def _close_if_finished(self) -> None:
+        waits_for_all = self._state is State.FINISHING_ALL
+        if self.is_open and not any(waits_for_all or slot.overlaps for slot in self.responses.slots):
+            self._close_transport()
+
+    def _close_transport(self) -> None:
+        self.responses.flush()
+        self._state = max(self._state, State.CLOSING)
+        self.inbox.close()
+        if self._transport is not None:
+            self._transport.close()
+            self.server.watch.add(self)
+
+    def _log_end(self, event: str, facts: dict[str, object]) -> None:
+        self.server.counters.closed_by_broker[event] += 1
+        self.server.log.warning(event, listener=self.listener, peer=self.peer_host, **facts)
+
+    def _free_memory(self) -> None:
+        """Free the memory of requests and responses, and cancel timers and places in queues."""
+        self.gate.cancel()
+        self.server.quotas.forget(self)
+        self.responses.clear()
+        self.inbox.close()
+        self.server.memory.answers.remove_waiter(self)
+
+    # -- limits and progress --------------------------------------------------------------------------------------
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether `IdleConnectionWatch` has to look at the connection once a second.
+
+        It has to while the connection holds bytes of a frame or of responses, or is closing. It also has to in the hall
+        and before a login, when `dispatch` is not the server's.
+        """
+        if self._state is State.LOST:
+            return False
+        holds_bytes = self.inbox.rest is not None or self.responses.outbox.waiting_bytes > 0
+        is_restricted = self.dispatch is not self.server.dispatch
+        return holds_bytes or not self.is_open or is_restricted
+
+    def check_progress(self, *, crowded: bool) -> None:
+        """Once a second: close the connection if its stay in the hall, its login, a frame or a response takes too long.
+
+        With `crowded`, half of the memory for responses is used.
+        """
+        self.server.admission.check_hall(self)
+        self.gate.check_login(self)
+        if self.inbox.check_progress():
+            needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
+            self.close_now("slow_sender_closed", frame_bytes=needed, arrived_bytes=held)
+        outbox = self.responses.outbox
+        if outbox.check_progress(crowded=crowded):
+            self.close_now("slow_reader_closed", waiting_bytes=outbox.waiting_bytes)
 
     def memory_freed(self) -> None:
         """Continue, since there is room for responses again."""
@@ -303,68 +376,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.resume_handling()
 
     def resume_handling(self, *, in_line: bool = False) -> None:
-        """Handle frames that a limit held back; `in_line` is the limit for this turn of the loop (see `arrivals`)."""
+        """Handle frames that a limit held back. With `in_line` it was `Arrivals.limit`, so they wait in its line."""
         if self._state is not State.OPEN:
             self._close_if_finished()
-        elif self.inbox.is_blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
+        elif self.inbox.is_blocked and not self._handle_due and not self._is_held_up(takes_memory=False):
             self._handle_due = True
             if in_line:
                 self.server.arrivals.wait(self.guarded(self._handle_rest, self.responses.arrived_at))
             else:
                 self.spawn(self._handle_in_turn())
 
-    @property
-    def is_watched(self) -> bool:
-        """Return whether the connection needs a look once a second (see `watch`)."""
-        if self._state is State.LOST:
-            return False
-        holds = self.inbox.rest is not None or self.responses.outbox.waiting_bytes > 0
-        return holds or not self.is_open or self.dispatch is not self.server.dispatch
-
-    def check_progress(self, *, crowded: bool) -> None:
-        """Close this connection if it holds bytes that do not move.
-
-        With `crowded`, half of the memory for responses is used.
-        """
-        self.server.admission.check_hall(self)
-        self.gate.check_login(self)
-        if self.inbox.check_progress():
-            needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
-            self.cut("slow_sender_closed", frame_bytes=needed, arrived_bytes=held)
-        outbox = self.responses.outbox
-        if outbox.check_progress(crowded=crowded):
-            self.cut("slow_reader_closed", waiting_bytes=outbox.waiting_bytes)
-
-    # Inside.
-
-    def limit_frames(self, max_bytes: int) -> None:
-        """A longer frame closes the connection."""
-        self._frame_max_bytes = max_bytes
-        self._plain_max_bytes = min(max_bytes, PLAIN_MAX_BYTES)
-
-    def _say(self, event: str, facts: dict[str, object]) -> None:
-        self.server.counters.closed_by_broker[event] += 1
-        self.server.log.warning(event, listener=self.listener, peer=self.peer_host, **facts)
-
-    def _close(self) -> None:
-        self.responses.flush()
-        self._state = max(self._state, State.CLOSING)
-        self.inbox.close()
-        if self._transport is not None:
-            self._transport.close()
-            self.server.watch.add(self)
-
-    def _free_memory(self) -> None:
-        """Free all memory."""
-        self.gate.cancel()
-        self.server.quotas.forget(self)
-        self.responses.clear()
-        self.inbox.close()
-        self.server.memory.answers.remove_waiter(self)
-
-    # Inside: requests.
-
-    def _is_held_up(self, api_key: int) -> bool:
+    def _is_held_up(self, *, takes_memory: bool) -> bool:
+        """Return whether the next request has to wait. `takes_memory`: its response may be large."""
         responses = self.responses
         if (
             responses.blocking is not None
@@ -374,11 +397,34 @@ class Connection(asyncio.BufferedProtocol, Guard):
             or self._state is not State.OPEN
         ):
             return True
-        # brokers must not wait for clients, and a Produce response is small
-        if self.peer is not None or api_key == _PRODUCE or not self.server.memory.answers.is_full:
+        # brokers must not wait for clients
+        if self.peer is not None or not takes_memory or not self.server.memory.answers.is_full:
             return False
         self.server.memory.answers.add_waiter(self)
         return True
+
+    async def _handle_in_turn(self) -> None:
+        if self.broker_id is None:
+            await self.server.broker.env.turns.next()
+        else:  # brokers must not wait in a queue that clients have made long
+            await asyncio.sleep(0)
+        self._handle_rest(self.server.stopwatch())
+
+    def _handle_rest(self, arrived_at: float) -> None:
+        self._handle_due = False
+        self._take_rest(arrived_at)
+
+    # -- frames ---------------------------------------------------------------------------------------------------
+
+    def _take_rest(self, arrived_at: float | None = None) -> None:
+        """Handle the kept frames, if the first is complete by now."""
+        rest = self.inbox.rest
+        if rest is None or self._state >= State.CLOSING:
+            return
+        if rest.size >= self.inbox.needed_bytes:
+            self._handle_frames(rest.view(), rest.size, arrived_at)
+        else:
+            self._read_or_stop()
 
     def _handle_frames(self, view: memoryview, filled: int, arrived_at: float | None = None) -> None:
         """Handle complete frames at the start of `view` as far as limits allow, send the responses, and keep the rest.
@@ -393,7 +439,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         responses.arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
         arrivals = self.server.arrivals
         arrivals.reads += 1
-        # the admin API's own links are free as well: few, and an operator needs them most in a flood
+        # Free of the limit: frames that have waited for their turn, and brokers. The admin API's links count as
+        # brokers: they are few, and an operator needs them most in a flood.
         is_free = arrivals.reads <= FREE_READS or arrived_at is not None or self.peer is not None
         limit = HANDLED_AT_ONCE if is_free else arrivals.limit(view, filled)
         answers = self.server.memory.answers
@@ -421,12 +468,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
                         or responses.outbox.waiting_bytes
                         or answers.used >= answers.limit
                     )
-                    and self._is_held_up(api_key_at(view, position, size))
+                    and self._is_held_up(takes_memory=api_key_at(view, position, size) != _PRODUCE)
                 ):
                     inbox.is_blocked = True
                     break
                 # The view may be of a buffer that all connections share. Code that needs the bytes after this call
-                # uses `lasting`.
+                # uses `keep_bytes`.
                 self.dispatch(self, view[position + PREFIX_BYTES : end])
                 handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
                 if responses.ready_bytes >= ANSWERS_HIGH_BYTES:
@@ -445,7 +492,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.resume_handling(in_line=limit < HANDLED_AT_ONCE)
 
     def _lose_framing(self, lost: FramingLost) -> None:
-        self.inbox.is_blocked = bool(self.responses.slots)  # earlier requests are completed first
+        # Earlier requests are completed first. Then the invalid frame is tried again.
+        self.inbox.is_blocked = bool(self.responses.slots)
         if not self.inbox.is_blocked:
             self.close("framing_lost", reason=str(lost))
 
@@ -456,31 +504,5 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.watch.add(self)
             self._read_or_stop()
 
-    def _take_rest(self, arrived_at: float | None = None) -> None:
-        """Handle the partial frame, if it is complete now."""
-        rest = self.inbox.rest
-        if rest is None or self._state >= State.CLOSING:
-            return
-        if rest.size >= self.inbox.needed_bytes:
-            self._handle_frames(rest.view(), rest.size, arrived_at)
-        else:
-            self._read_or_stop()
-
     def _read_or_stop(self) -> None:
         self.inbox.read_or_stop(needs_grant=self.peer is None)  # brokers do not wait for clients
-
-    async def _handle_in_turn(self) -> None:
-        if self.broker_id is None:
-            await self.server.broker.env.turns.next()
-        else:  # brokers must not wait in a queue that clients have made long
-            await asyncio.sleep(0)
-        self._handle_rest(self.server.stopwatch())
-
-    def _handle_rest(self, arrived_at: float) -> None:
-        self._handle_due = False
-        self._take_rest(arrived_at)
-
-    def _close_if_finished(self) -> None:
-        waits_for_all = self._state is State.FINISHING_ALL
-        if self.is_open and not any(waits_for_all or slot.overlaps for slot in self.responses.slots):
-            self._close()

@@ -40,7 +40,7 @@ class Deadlines:
         self._buckets: dict[int, dict[DeadlineWaiter, None]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # uvloop gives a handle without `when` for a time in the past
+        self._timer_at = 0.0  # uvloop's handle of a time in the past has no `TimerHandle.when`
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))

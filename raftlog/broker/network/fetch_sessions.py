@@ -36,7 +36,7 @@ NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 BROKEN_EPOCH: Final = -2
-"""The id of a session that failed: no request continues it."""
+"""The epoch of a session that failed: no request continues it."""
 _MAX_ID: Final = 2**31 - 1
 
 EVICTION_S: Final = 120.0
@@ -47,8 +47,9 @@ ENTRY_BYTES: Final = 640
 """The approximate size of a partition in a session, in bytes."""
 
 HIGH_WATERMARKS_S: Final = 0.1
-"""The shortest interval between high watermark updates to a follower, for partitions without new records. It needs
-them for little but to lead later, and then its own followers bring it up to date. With readers it gets them at once.
+"""The shortest interval between high watermark updates to a follower, for partitions without new records. A follower
+needs them for little but to lead later, and then its own followers bring it up to date. A follower with readers gets
+them at once.
 """
 
 MAX_SHARE: Final = 4

@@ -92,4 +92,4 @@ class IdleConnectionWatch:
             if self._answers.used <= self._answers.limit // 2:
                 return
             waiting = connection.responses.outbox.waiting_bytes
-            connection.run_guarded(partial(connection.cut, "memory_reclaimed", waiting_bytes=waiting))
+            connection.run_guarded(partial(connection.close_now, "memory_reclaimed", waiting_bytes=waiting))

@@ -1,6 +1,6 @@
 """The incoming bytes of one connection that are not handled yet, and whether it is read.
 
-It holds the beginning of an incomplete frame, or whole frames that a limit holds back (`is_blocked`). All of it counts
+It holds the beginning of an incomplete frame, or whole frames that have to wait (`is_blocked`). All of it counts
 in the memory for requests (`request_memory.py`), which may stop the reading until there is room. It knows neither
 responses nor the limits that block a frame.
 """
@@ -41,7 +41,8 @@ class Inbox:
         self.is_muted = False
         """Whether reading is paused for now, though there is room (KIP-219)."""
         self.is_blocked = False
-        """Whether the held bytes begin with a complete frame."""
+        """Whether the held bytes begin with a whole frame that waits for a limit, or an invalid frame that waits for
+        earlier requests. Nothing more is read then."""
         self.granted = 0
 
     def open(self, transport: asyncio.ReadTransport) -> None:
@@ -105,7 +106,7 @@ class Inbox:
         self._resume()
 
     def check_progress(self) -> bool:
-        """Return whether an incomplete frame arrives too slowly; called once a second while held (see `watch`)."""
+        """Return whether an incomplete frame arrives too slowly. `IdleConnectionWatch` calls this once a second."""
         if self.rest is None or self.is_blocked or self.is_muted or self._requests.is_waiting(self):
             self._progress = None
             return False

@@ -113,7 +113,7 @@ class Outbox:
         self.waiting_bytes = now
 
     def check_progress(self, *, crowded: bool) -> bool:
-        """Return whether sent bytes leave too slowly; called once a second (see `watch`)."""
+        """Return whether sent bytes leave too slowly. `IdleConnectionWatch` calls this once a second."""
         unsent = self._unsent_bytes
         if not unsent and not (crowded and self.waiting_bytes):
             self._progress, self.stands_still = None, False

@@ -79,12 +79,12 @@ def _judge(connection: Connection, header: RequestHeader, handshake: ServerHands
     refused = ""
     if peer is None:
         refused = "it has another raftlog.cluster.secret, or belongs to another cluster"
-    elif not connection.server.take_peer(connection, peer, handshake.lane):
+    elif not connection.server.take_peer(connection, peer, handshake.purpose):
         refused = "it has a newer connection"
     else:
-        connection.peer, connection.lane = peer, handshake.lane
-        connection.is_follower = handshake.lane == HELLO
-        if handshake.lane == ADMIN_HELLO:
+        connection.peer, connection.purpose = peer, handshake.purpose
+        connection.is_follower = handshake.purpose == HELLO
+        if handshake.purpose == ADMIN_HELLO:
             connection.principal = ADMIN_API
     verdict = handshake.refusal() if refused else handshake.welcome()
     connection.responses.add((framed(verdict, header.correlation_id),))

@@ -144,7 +144,7 @@ class FrameReader(Protocol):
 
 
 class RequestMemory:
-    """`take` and `give` count what connections and handlers hold."""
+    """`acquire` and `release` count what connections and handlers hold."""
 
     __slots__ = (
         "_account",

@@ -45,7 +45,7 @@ from raftlog.broker.network.fetch_sessions import FetchSessions
 from raftlog.broker.network.idle_connections import IdleConnectionWatch
 from raftlog.broker.network.request_memory import RequestMemory
 from raftlog.broker.producer_ids import ProducerIds
-from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
+from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
 from raftlog.metadata.effective_config import effective_broker_config
 from raftlog.metadata.image import Endpoint, MetadataImage
 from raftlog.security.acls import ANONYMOUS
@@ -191,7 +191,7 @@ class BrokerServer:
         except ListenerUnavailable:
             await self.stop(grace_s=0)
             raise
-        self._say_limits()
+        self._log_lowered_limit()
         self._schedule_sweep()
         return self.endpoints
 
@@ -318,7 +318,7 @@ class BrokerServer:
 
             await keep_fresh(self.tls.values(), self.broker.env.offload)
 
-    # Called by connections.
+    # -- logins ---------------------------------------------------------------------------------------------------
 
     def login_for(self, listener: str) -> Login | None:
         """Return the login of a new connection, or None if clients need no login."""
@@ -350,6 +350,27 @@ class BrokerServer:
             nonce=lambda: self.nonce(24).hex(),
         )
 
+    def take_certificate(self, connection: Connection) -> None:
+        """Set the client's principal from its certificate, if there is no other login."""
+        if connection.tls_session is None or connection.login is not None:
+            return
+        try:
+            connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
+            if connection.principal != ANONYMOUS:
+                self.broker.audit.login_succeeded(CERTIFICATE, **connection.describe())
+        except NoPrincipal as error:
+            from raftlog.broker.network.login import LoginFailure
+
+            self.login_failed(connection, LoginFailure(CERTIFICATE, "no_principal", str(error)))
+            connection.abort()
+
+    def login_failed(self, connection: Connection, failure: LoginFailure) -> None:
+        """Count a failed login and log the reason; the caller closes the connection."""
+        mechanism, reason, advice = failure
+        self.count_closed("login_failed")
+        self.counters.failed_logins[mechanism, reason] += 1
+        self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.describe())
+
     def end_logins(self, old: MetadataImage, new: MetadataImage) -> None:
         """Close the connections that logged in with a delegation token that no longer exists."""
         if old.tokens is new.tokens:
@@ -357,7 +378,49 @@ class BrokerServer:
         for connection in tuple(self.connections):
             token_id = None if connection.login is None else connection.login.token_id
             if token_id is not None and token_id not in new.tokens:
-                connection.cut("delegation_token_gone", token_id=token_id)
+                connection.close_now("delegation_token_gone", token_id=token_id)
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    def connection_opened(self, connection: Connection) -> None:
+        """Register a connection, and give it a place."""
+        counters = self.counters
+        counters.connections += 1
+        connection.number = counters.connections
+        counters.open_connections += 1
+        self.connections[connection] = None
+        self._idle.clear()
+        self.admission.enter(connection)
+
+    def connection_closed(self, connection: Connection) -> None:
+        if connection not in self.connections:
+            return
+        del self.connections[connection]
+        self.counters.open_connections -= 1
+        self.admission.remove(connection)
+        self._end_sessions(connection)
+        if connection.peer is not None:
+            key = connection.peer.broker_id, connection.purpose
+            if self._peers.get(key) is connection:
+                del self._peers[key]
+        if not self.connections:
+            self._idle.set()
+
+    def count_closed(self, event: str) -> None:
+        """Count a closed connection, by the log event of the reason."""
+        self.counters.closed_by_broker[event] += 1
+
+    def tune(self, transport: asyncio.BaseTransport) -> None:
+        """Set the socket's options. Buffer sizes are set only if configured: the kernel's own tuning is better."""
+        socket = transport.get_extra_info("socket")
+        if socket is None:
+            return
+        for level, option, value in KEEPALIVE:
+            socket.setsockopt(level, option, value)
+        for name, option in BUFFER_OPTIONS.items():
+            size = int(self.config.given.get(name, -1))
+            if size > 0:
+                socket.setsockopt(SOL_SOCKET, option, size)
 
     def send_clients_elsewhere(self) -> None:
         """Close the connections of clients, so that they look for brokers with newer metadata than this broker's.
@@ -372,53 +435,32 @@ class BrokerServer:
             if not session.replica:
                 self.sessions.end(session.session_id)
 
-    def connection_opened(self, connection: Connection) -> None:
-        """Register a connection, and give it a place."""
-        counters = self.counters
-        counters.connections += 1
-        connection.number = counters.connections
-        counters.open_connections += 1
-        self.connections[connection] = None
-        self._idle.clear()
-        self.admission.enter(connection)
+    def _end_sessions(self, connection: Connection) -> None:
+        for session_id in connection.session_ids:
+            self.sessions.end(session_id)
 
-    def take_certificate(self, connection: Connection) -> None:
-        """Set the client's principal from its certificate, if there is no other login."""
-        if connection.tls_session is None or connection.login is not None:
-            return
-        try:
-            connection.principal = self.tls[connection.listener].principal_of(connection.tls_session)
-            if connection.principal != ANONYMOUS:
-                self.broker.audit.login_succeeded(CERTIFICATE, **connection.described())
-        except NoPrincipal as error:
-            from raftlog.broker.network.login import LoginFailure
+    # -- other nodes ----------------------------------------------------------------------------------------------
 
-            self.login_failed(connection, LoginFailure(CERTIFICATE, "no_principal", str(error)))
-            connection.abort()
+    def peer_secret(self, connection: Connection) -> bytes:
+        """Return the secret that another broker proves on a connection."""
+        session = connection.tls_session
+        shown = None if session is None else self.tls[connection.listener].shown_certificate(session)
+        return peer_secret(self.config.cluster_secret, self.broker.image(), shown)
 
-    def login_failed(self, connection: Connection, failure: LoginFailure) -> None:
-        """Count a failed login and log the reason; the caller closes the connection."""
-        mechanism, reason, advice = failure
-        self.count_closed("login_failed")
-        self.counters.failed_logins[mechanism, reason] += 1
-        self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.described())
-
-    def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
-        """Make another broker's newest connection in a lane its only connection there.
-
-        Return False if this connection is older than that.
+    def take_peer(self, connection: Connection, peer: ReplicaId, purpose: int) -> bool:
+        """Keep only another broker's newest connection for each purpose. Return False if this connection is older.
 
         Bytes of an abandoned connection may still arrive after those of the next: the kernel sends what it has taken.
         A fetch offset that comes so late could undo newer progress, or cover records truncated since. A late marker
         could end a newer transaction.
         """
-        if lane == ADMIN_HELLO:
+        if purpose == ADMIN_HELLO:
             self._take_node(connection)
             return True
-        before = self._peers.get((peer.broker_id, lane))
+        before = self._peers.get((peer.broker_id, purpose))
         if before is not None and before.number > connection.number:
             return False
-        self._peers[peer.broker_id, lane] = connection
+        self._peers[peer.broker_id, purpose] = connection
         if before is not None:
             self._end_sessions(before)  # now: a fetch that waits must not read again
             before.abort()
@@ -430,43 +472,7 @@ class BrokerServer:
         self.nodes.add(connection.peer_host)
         self.admission.admit_broker(connection)
 
-    def peer_secret(self, connection: Connection) -> bytes:
-        """Return the secret that another broker proves on a connection."""
-        session = connection.tls_session
-        shown = None if session is None else self.tls[connection.listener].shown_certificate(session)
-        return peer_secret(self.config.cluster_secret, self.broker.image(), shown)
-
-    def tune(self, transport: asyncio.BaseTransport) -> None:
-        """Set the socket's options. Buffer sizes are set only if configured: the kernel's own tuning is better."""
-        socket = transport.get_extra_info("socket")
-        if socket is None:
-            return
-        for level, option, value in KEEPALIVE:
-            socket.setsockopt(level, option, value)
-        for name, option in BUFFER_OPTIONS.items():
-            size = int(self.config.given.get(name, -1))
-            if size > 0:
-                socket.setsockopt(SOL_SOCKET, option, size)
-
-    def connection_closed(self, connection: Connection) -> None:
-        if connection not in self.connections:
-            return
-        del self.connections[connection]
-        self.counters.open_connections -= 1
-        self.admission.remove(connection)
-        self._end_sessions(connection)
-        if connection.peer is not None:
-            key = connection.peer.broker_id, connection.lane
-            if self._peers.get(key) is connection:
-                del self._peers[key]
-        if not self.connections:
-            self._idle.set()
-
-    def _end_sessions(self, connection: Connection) -> None:
-        for session_id in connection.session_ids:
-            self.sessions.end(session_id)
-
-    # Inside.
+    # -- limits and sweeps ----------------------------------------------------------------------------------------
 
     def _budget(self) -> MemoryBudget:
         config = self.config
@@ -499,14 +505,10 @@ class BrokerServer:
             for name in sorted(served)
         }
 
-    def count_closed(self, event: str) -> None:
-        """Count a closed connection, by the log event of the reason."""
-        self.counters.closed_by_broker[event] += 1
-
     def _config_in_force(self) -> NodeConfig:
         return effective_broker_config(self.config, self.broker.image())
 
-    def _say_limits(self) -> None:
+    def _log_lowered_limit(self) -> None:
         most, wanted = self.admission.most_strangers, self._config_in_force().max_connections
         if most < wanted < INT_MAX:
             log.warning(

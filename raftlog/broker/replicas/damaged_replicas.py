@@ -44,7 +44,7 @@ class DamagedReplicas:
         if topic is None or topic.topic_id != partition.topic_id:
             return False
         state = image.partition(partition.topic, partition.index)
-        if state is None or self._broker_id not in state.trusted:
+        if state is None or self._broker_id not in (*state.isr, *state.eligible):
             return False
         return not (state.isr_lost and state.leader == self._broker_id)
 

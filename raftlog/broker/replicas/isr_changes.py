@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger
-from raftlog.metadata.controller_api import AlterPartition, AlterPartitionReply, IsrChange
+from raftlog.metadata.broker_requests import AlterPartition, AlterPartitionReply, IsrChange
 
 if TYPE_CHECKING:
     from raftlog.metadata.controller_api import Submit

@@ -23,7 +23,7 @@ from raftlog.base.errors import InconsistentTopicId, KafkaStorageError
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.types import NO_EPOCH, TopicPartition
 from raftlog.broker.replicas.flusher import ADVICE, Flusher
-from raftlog.metadata.controller_api import PreviousOpening
+from raftlog.metadata.broker_requests import PreviousOpening
 from raftlog.metadata.image import new_incarnation
 from raftlog.storage.files import PooledDisk
 from raftlog.storage.log import Log
@@ -169,6 +169,8 @@ class LogDirectories:
         """The id of this process, as it registers. The log directories name it from `open_directories` on."""
         self.previous: tuple[PreviousOpening, ...] = ()
         """The earlier processes that each directory names, in the order of `directory_ids`."""
+        self.cordoned: frozenset[str] = frozenset()
+        """The paths of directories that get no new replicas (KIP-1066)."""
         self.on_full: Callable[[], None] = lambda: None
         """Called when a directory has become full."""
 
@@ -321,7 +323,8 @@ class LogDirectories:
     def roomiest(self, planned: Sequence[NewLog]) -> LogVolume:
         """Return the online volume with the fewest logs, counting `planned`.
 
-        Volumes that are full or troubled are chosen last. Raise KafkaStorageError if no volume is left.
+        Volumes that are full or troubled are chosen last, and cordoned volumes only if all are. Raise KafkaStorageError
+        if no volume is left.
         """
         volumes = self.online
         if not volumes:
@@ -330,7 +333,12 @@ class LogDirectories:
             return volumes[0]
         more, now = Counter(new.volume for new in planned), self._loop.time()
         return min(
-            volumes, key=lambda each: (each.full or each.is_troubled(now), len(each.logs) + more[each])
+            volumes,
+            key=lambda each: (
+                each.path in self.cordoned,
+                each.full or each.is_troubled(now),
+                len(each.logs) + more[each],
+            ),
         )
 
     def take(self, new: NewLog, made: Log | Exception) -> Log:
@@ -428,6 +436,11 @@ class LogDirectories:
             if volume.full:
                 return True
         return False
+
+    @property
+    def all_cordoned(self) -> bool:
+        """Return whether every directory is cordoned, so that this broker gets no new replicas."""
+        return bool(self.cordoned) and all(each.path in self.cordoned for each in self.online)
 
     async def check_free_space(self) -> None:
         """Check whether directories that were full have room again."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.config import topic_config
+from raftlog.base.config.cordon import cordoned_dirs
 from raftlog.base.config.setting import LONG_MAX
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
@@ -115,15 +116,15 @@ class Replicas:
         """Replicas that the image no longer places here."""
         self._dismissing: asyncio.Task[None] | None = None
         self._creating: asyncio.Future[list[Log | Exception]] | None = None
-        self._strays_removed = False
+        self._strays_removed = self._closed = False
         self.role_listeners: list[Callable[[], None]] = []
         """Called after replicas took new roles; a new replica may take its role long after the image that gave it."""
         self._timeline = Timeline(loop)
-        self._closed = False
         self._damaged = DamagedReplicas(image, broker_id=self.broker_id)
         self.touched = TouchedPartitions()
         self.unsettled_isrs = self.touched.queue()
         """The partitions led here whose ISR may change without an append, and some others."""
+        self.awaited: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""
@@ -131,7 +132,7 @@ class Replicas:
             env, config, image=image, broker_epoch=broker_epoch, flush=self.logs.flush, loop=loop
         )
         self.peers.quota = self.fetched
-        self._throttle(EMPTY_IMAGE)
+        self._apply_config(EMPTY_IMAGE)
         self.on_directory_failed: Callable[[], None] = _nothing
         """Called when a log directory failed, so that the next heartbeat leaves at once."""
         self.on_log_damaged: Callable[[], None] = _nothing
@@ -434,7 +435,7 @@ class Replicas:
 
     def _reconfigure(self, old: MetadataImage, new: MetadataImage) -> None:
         changed = tuple(changed_keys(old.configs, new.configs))
-        self._throttle(new)
+        self._apply_config(new)
         everywhere = any(kind == "broker" and who in ("", str(self.broker_id)) for kind, who in changed)
         topics = [new.topics[who] for kind, who in changed if kind == "topic" and who in new.topics]
         for name in tuple(self.partitions) if everywhere else _partitions_of(topics):
@@ -443,9 +444,10 @@ class Replicas:
                 partition.configure(self._config_of(name))
                 self.touch(partition)
 
-    def _throttle(self, image: MetadataImage) -> None:
-        """Apply the rates of KIP-73 that are in force."""
+    def _apply_config(self, image: MetadataImage) -> None:
+        """Apply the rates of KIP-73 that are in force, and note the cordoned log directories."""
         config = effective_broker_config(self.config, image)
+        self.logs.cordoned = cordoned_dirs(config.cordoned_log_dirs, self.config.log_dirs)
         for quota, rate in (
             (self.sent, config.leader_replication_throttled_rate),
             (self.fetched, config.follower_replication_throttled_rate),

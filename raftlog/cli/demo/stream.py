@@ -149,7 +149,7 @@ class Stream:
     # --- gaps
 
     def every_partition_acked_since(self, moment: float) -> bool:
-        """Whether each partition had a record acknowledged after `moment` (of time.monotonic)."""
+        """Return whether each partition had a record acknowledged after `moment` (of time.monotonic)."""
         return all(times and times[-1] > moment for times in self._ack_times)
 
     def longest_gap_s(self, began: float, ended: float) -> float:

@@ -16,7 +16,7 @@ PACKAGE_LOGS = Path("/var/log")
 
 
 class Text(NamedTuple):
-    """Lines with their keys. Record `n` of a stream is line `n`, from the start again after the last."""
+    """Lines with their keys. Each record of a stream is the next line, and after the last the first again."""
 
     name: str
     records: list[tuple[bytes, bytes]]

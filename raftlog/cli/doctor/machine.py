@@ -183,7 +183,7 @@ def _nearest(folder: Path) -> Path:
 
 
 def is_running(node: NodeConfig) -> bool:
-    """Whether a process has this node's data folders in use."""
+    """Return whether a process has this node's data folders in use."""
     for folder in (*node.log_dirs, node.metadata_log_dir):
         with suppress(OSError), open(f"{folder}/.lock", "rb") as file:
             try:

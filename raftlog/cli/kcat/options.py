@@ -29,7 +29,12 @@ Files = Annotated[
 ]
 ToPartition = Annotated[
     int,
-    typer.Option("--partition", "-p", metavar="N", help="-1: by key as the Java client hashes, else evenly"),
+    typer.Option(
+        "--partition",
+        "-p",
+        metavar="N",
+        help="-1: by key as the Java client hashes; without a key in turn, some 16 KB to each partition",
+    ),
 ]
 SplitAt = Annotated[
     str | None, typer.Option("--key-delimiter", "-K", metavar="TEXT", help="between key and value")
@@ -54,7 +59,14 @@ Subscribed = Annotated[
     typer.Argument(metavar="TOPIC", help="with -G: to subscribe to", autocompletion=complete_topic),
 ]
 Group = Annotated[
-    str | None, typer.Option("--group", "-G", metavar="GROUP", help="share the partitions in this group")
+    str | None,
+    typer.Option(
+        "--group",
+        "-G",
+        metavar="GROUP",
+        help="share the partitions in this group; a new one begins at the end, or with -X auto.offset.reset=earliest "
+        "at the beginning",
+    ),
 ]
 FromPartition = Annotated[int, typer.Option("--partition", "-p", metavar="N", help="-1: all")]
 Offsets = Annotated[

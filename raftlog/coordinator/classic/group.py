@@ -74,7 +74,7 @@ class ClassicGroup:
     def __init__(
         self,
         runner: Runner[Group],
-        sessions: CoordinatorTimer,
+        timer: CoordinatorTimer,
         config: NodeConfig,
         *,
         history: GroupHistory,
@@ -82,7 +82,7 @@ class ClassicGroup:
     ) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
-        self._clocks = ClassicGroupTimers(self.group_id, sessions, config)
+        self._timers = ClassicGroupTimers(self.group_id, timer, config)
         self._config = config
         self._rebalance: PendingRebalance | None = None
         self._memory = memory or GroupMemory(config)
@@ -110,13 +110,13 @@ class ClassicGroup:
         return self._rebalance.membership if self._rebalance else self.recorded
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the group has no state worth keeping."""
+    def is_removable(self) -> bool:
+        """Whether the group is neither recorded nor waited for, so that its object can be dropped."""
         waiting = self._rebalance is not None or self.runner.parked > 0
-        return not (waiting or self.runner.tail.exists or self._clocks.pending_join_count)
+        return not (waiting or self.runner.tail.exists or self._timers.pending_join_count)
 
     def reader_view(self, group: Group) -> Group:
-        """The view for readers during a rebalance."""
+        """Return the group as readers see it: during a rebalance with its present members."""
         if self._rebalance is None:
             return group
         present = msgspec.structs.replace(self._rebalance.membership, members=dict(self._rebalance.members))
@@ -126,12 +126,14 @@ class ClassicGroup:
         """Begin as its new coordinator: every member gets a whole session, and a rebalance its whole timeout."""
         membership = self.recorded
         for member in membership.members.values():
-            self._clocks.renew_session(member, now)
+            self._timers.renew_session(member, now)
             self._offers.put_recorded(member, membership.protocol)
         if membership.state == COMPLETING_REBALANCE:
             self._await_syncs(membership, now)
-        elif membership.state == STABLE and membership.leader == NO_LEADER:
-            self._clocks.start_rebalance_timeout(self._prepare(None), now)
+        elif (
+            membership.state == STABLE and membership.leader == NO_LEADER
+        ):  # a consumer group until its downgrade
+            self._timers.start_rebalance_timeout(self._prepare(None), now)
 
     @property
     def member_protocols(self) -> ProtocolsByMember:
@@ -144,22 +146,22 @@ class ClassicGroup:
         return self._offers.bytes
 
     def rebalance_after_downgrade(self, offers: ProtocolsByMember, at: Moment) -> None:
-        """Rebalance the members of a former consumer group; `member_protocols` are their protocols."""
+        """Rebalance the members of a former consumer group; `offers` are their protocols."""
         for member in self.recorded.members.values():
             self._offers.put(member, offers[member.member_id])
-            self._clocks.renew_session(member, at.now)
+            self._timers.renew_session(member, at.now)
         self._remove_and_rebalance((), "member_left", at)
 
     def close_after_upgrade(self) -> None:
-        """The group is a consumer group from now on: waiting members must join again."""
+        """Answer waiting members with RebalanceInProgress: the group is a consumer group from now on."""
         rebalance, self._rebalance = self._rebalance, None
         waiting = [each.answer for each in rebalance.joins.values()] if rebalance else []
         waiting += self._syncs.values()
         self._syncs = {}
-        self._clocks.cancel_rebalance_timeout()
+        self._timers.cancel_rebalance_timeout()
         for member_id in rebalance.members if rebalance else ():
             if self.runner.tail.consumer is None or member_id not in self.runner.tail.consumer.members:
-                self._clocks.cancel_session(member_id)
+                self._timers.cancel_session(member_id)
         self._offers.keep(())
         for answer in waiting:
             self._reply(RebalanceInProgress(), answer)
@@ -197,23 +199,23 @@ class ClassicGroup:
         present, who = self.effective_membership, request.member
         check_join(request)
         static_id = who.group_instance_id
-        holder = None if static_id is None else present.member_of_instance(static_id)
-        if holder is not None and who.member_id:
+        old_member = None if static_id is None else present.member_of_instance(static_id)
+        if old_member is not None and who.member_id:
             find_member(present, who)
-        self._check_room(present, who.member_id if holder is None else holder.member_id, at)
+        self._check_room(present, who.member_id if old_member is None else old_member.member_id, at)
         assert len(self._offers) == len(present.members), "every member offers something"
         check_protocols(request, present.protocol_type, self._offers.common())
         self._check_fits(joining_member(request, who.member_id or new_member_id), request)
-        expected = self._clocks.is_pending_join(who.member_id) and holder is None
+        expected = self._timers.is_pending_join(who.member_id) and old_member is None
         if who.member_id and not expected:
             return self._admit_again(find_member(present, who), request, answer, at)
-        if holder is not None and not who.member_id:
-            self._admit_successor(holder, request, answer, new_member_id, at)
+        if old_member is not None and not who.member_id:
+            self._admit_returned(old_member, request, answer, new_member_id, at)
             return None
         if not who.member_id and request.may_require_member_id and who.group_instance_id is None:
-            self._clocks.add_pending_join(new_member_id, request.session_timeout_ms, at.now)
+            self._timers.add_pending_join(new_member_id, request.session_timeout_ms, at.now)
             return MemberIdRequired(new_member_id)
-        self._clocks.cancel_pending_join(who.member_id)
+        self._timers.cancel_pending_join(who.member_id)
         self._gather(joining_member(request, who.member_id or new_member_id), request, answer, at)
         return None
 
@@ -227,8 +229,8 @@ class ClassicGroup:
             raise GroupMaxSizeReached(f"group.max.size is {most}")
 
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
-        """Raise GroupMaxSizeReached if the next generation, or the protocols, would be too large to record.
-        PolicyViolation if the broker has no room for them.
+        """Raise GroupMaxSizeReached if the next generation would be too large to record, or the protocols to keep in
+        memory. Raise PolicyViolation if the broker has no room for them.
         """
         most = max_generation_bytes(self._config.message_max_bytes)
         if self._offers.size_with(member, request.protocols) > most:
@@ -246,12 +248,12 @@ class ClassicGroup:
     def _admit_again(
         self, member: Member, request: JoinGroup, answer: Answer, at: Moment
     ) -> JoinGroupResult | None:
-        """A member joins again, after a lost response or with changed protocols."""
+        """Admit a member that joins again, after a lost response or with changed protocols."""
         recorded, state = self.recorded, self.state
         if self._offers_the_same(member, request):
             leads = state == STABLE and member.member_id == recorded.leader
             if state in (COMPLETING_REBALANCE, STABLE) and not leads:
-                self._clocks.renew_session(member, at.now)
+                self._timers.renew_session(member, at.now)
                 return join_result(recorded, member.member_id)
         self._gather(joining_member(request, member.member_id), request, answer, at)
         return None
@@ -281,65 +283,67 @@ class ClassicGroup:
         if former is not None:
             self._reply(RebalanceInProgress(), former.answer)
         if is_new:
-            self._clocks.start_new_member_timeout(member.member_id, at.now)
+            self._timers.start_new_member_timeout(member.member_id, at.now)
         if begins:
-            self._clocks.start_rebalance_timeout(rebalance, at.now)
+            self._timers.start_rebalance_timeout(rebalance, at.now)
         self._complete_if_all_joined(at)
 
-    def _admit_successor(
-        self, holder: Member, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
+    def _admit_returned(
+        self, old_member: Member, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
     ) -> None:
-        """A static member came back without its id: it takes its place, and its former incarnation is fenced
-        (KIP-345).
-        """
-        successor = joining_member(request, new_member_id)
-        if self.state == STABLE and self._keeps_protocol(holder, request):
-            self._replace(holder, successor, request, answer, at)
+        """Give a static member that came back without its id its former place, and fence `old_member` (KIP-345)."""
+        new_member = joining_member(request, new_member_id)
+        if self.state == STABLE and self._keeps_protocol(old_member, request):
+            self._replace(old_member, new_member, request, answer, at)
             return
         begins = self._rebalance is None
-        sync = self._syncs.pop(holder.member_id, None)
+        sync = self._syncs.pop(old_member.member_id, None)
         if sync is not None:
             self._reply(FencedInstanceId(), sync)
         rebalance = self._prepare(request.protocol_type)
-        self._history.members("static_member_replaced", self.group_id, (holder,), at)
-        led = rebalance.leader == holder.member_id
-        self._forget(holder.member_id, rebalance, FencedInstanceId())
+        self._history.members("static_member_replaced", self.group_id, (old_member,), at)
+        led = rebalance.leader == old_member.member_id
+        self._forget(old_member.member_id, rebalance, FencedInstanceId())
         if led:
             rebalance.leader = new_member_id
-        rebalance.members[new_member_id] = msgspec.structs.replace(successor, assignment=holder.assignment)
+        rebalance.members[new_member_id] = msgspec.structs.replace(
+            new_member, assignment=old_member.assignment
+        )
         if begins:
-            self._clocks.start_rebalance_timeout(rebalance, at.now)
-        self._clocks.renew_session(successor, at.now)
-        self._gather(successor, request, answer, at)
+            self._timers.start_rebalance_timeout(rebalance, at.now)
+        self._timers.renew_session(new_member, at.now)
+        self._gather(new_member, request, answer, at)
 
-    def _keeps_protocol(self, holder: Member, request: JoinGroup) -> bool:
+    def _keeps_protocol(self, old_member: Member, request: JoinGroup) -> bool:
         members = self.recorded.members
         offers = [
-            request.protocols if each == holder.member_id else self._offers.of(each) for each in members
+            request.protocols if each == old_member.member_id else self._offers.of(each) for each in members
         ]
         return choose_protocol(offers) == self.recorded.protocol
 
     def _replace(
-        self, holder: Member, successor: Member, request: JoinGroup, answer: Answer, at: Moment
+        self, old_member: Member, new_member: Member, request: JoinGroup, answer: Answer, at: Moment
     ) -> None:
         before = self.recorded
         subscription = dict(request.protocols)[before.protocol or ""]
-        heir = msgspec.structs.replace(successor, subscription=subscription, assignment=holder.assignment)
+        replacement = msgspec.structs.replace(
+            new_member, subscription=subscription, assignment=old_member.assignment
+        )
 
         def answered(reply: object) -> None:
             if isinstance(reply, Membership):
                 may_skip = request.may_skip_assignment
-                answer(static_rejoin_result(before, reply, heir.member_id, may_skip=may_skip))
+                answer(static_rejoin_result(before, reply, replacement.member_id, may_skip=may_skip))
             else:
                 answer(reply)
 
-        if self._write(lambda group: decide_replace_static_member(group, holder, heir), answered):
-            self._history.members("static_member_replaced", self.group_id, (holder,), at)
-            self._clocks.cancel_session(holder.member_id)
-            self._offers.drop(holder.member_id)
-            self._offers.put(heir, request.protocols)
-            self._synced(holder.member_id)
-            self._clocks.renew_session(heir, at.now)
+        if self._write(lambda group: decide_replace_static_member(group, old_member, replacement), answered):
+            self._history.members("static_member_replaced", self.group_id, (old_member,), at)
+            self._timers.cancel_session(old_member.member_id)
+            self._offers.drop(old_member.member_id)
+            self._offers.put(replacement, request.protocols)
+            self._synced(old_member.member_id)
+            self._timers.renew_session(replacement, at.now)
 
     # -- a rebalance ---------------------------------------------------------------------------------------
 
@@ -355,13 +359,16 @@ class ClassicGroup:
         return self._rebalance
 
     def _complete_if_all_joined(self, at: Moment) -> KafkaError | None:
-        """End the rebalance unless a member is still awaited; return the error if it could not be recorded."""
+        """End the rebalance unless a member is still awaited, or the delay of an initial rebalance runs.
+
+        Return the error if the next generation could not be recorded.
+        """
         rebalance = self._rebalance
         if rebalance is None:
             return None
         if rebalance.is_initial:
             return None if self._config.group_initial_rebalance_delay_ms else self._complete(rebalance, at)
-        if rebalance.members and self._clocks.pending_join_count:
+        if rebalance.members and self._timers.pending_join_count:
             return None
         return self._complete(rebalance, at) if rebalance.is_complete else None
 
@@ -369,7 +376,7 @@ class ClassicGroup:
         """Record the next generation of the joined members, and answer them."""
         self._remove(rebalance.members_not_rejoined(), "rebalance_timed_out", rebalance, at)
         if rebalance.members and not rebalance.joins:
-            self._clocks.restart_rebalance_timeout(rebalance, at.now)
+            self._timers.restart_rebalance_timeout(rebalance, at.now)
             return None
         if not rebalance.members and not self.runner.tail.exists:
             self._end_rebalance()
@@ -389,33 +396,37 @@ class ClassicGroup:
         if not self._write(lambda _: Decision((record,)), answered):
             self._resume(rebalance, at)
             return CoordinatorNotAvailable("the next generation cannot be recorded now")
+        # A response that left at once may have begun the next rebalance already.
         assert self._rebalance is not None or self.state == after
         self._generation_began(generation, at, took_ms=round((at.now - rebalance.began_at) * 1000))
         return None
 
     def _end_rebalance(self) -> None:
         self._rebalance = None
-        self._clocks.cancel_rebalance_timeout()
+        self._timers.cancel_rebalance_timeout()
 
     def _resume(self, rebalance: PendingRebalance, at: Moment) -> None:
-        """The generation could not be recorded: the joined members got the error, and may retry with their ids."""
+        """Go on with a rebalance after its generation could not be recorded.
+
+        The joined members got the error, and may retry with their ids.
+        """
         for member_id, join in tuple(rebalance.joins.items()):
             if join.is_new:
                 rebalance.remove(member_id)
-                self._clocks.cancel_session(member_id)
+                self._timers.cancel_session(member_id)
                 self._offers.drop(member_id)
                 if member_id == join.request.member.member_id:
-                    self._clocks.add_pending_join(member_id, join.request.session_timeout_ms, at.now)
+                    self._timers.add_pending_join(member_id, join.request.session_timeout_ms, at.now)
         rebalance.joins.clear()
         if rebalance.is_initial and not rebalance.members:
             return
         self._rebalance = rebalance
-        self._clocks.restart_rebalance_timeout(rebalance, at.now)
+        self._timers.restart_rebalance_timeout(rebalance, at.now)
 
     def _generation_began(self, generation: Membership, at: Moment, *, took_ms: int) -> None:
         self._offers.keep(generation.members)
         for member in generation.members.values():
-            self._clocks.renew_session(member, at.now)
+            self._timers.renew_session(member, at.now)
         if generation.members:
             self._await_syncs(generation, at.now)
         self._history.generation_began(
@@ -424,7 +435,7 @@ class ClassicGroup:
 
     def _await_syncs(self, generation: Membership, now: float) -> None:
         self._unsynced = set(generation.members)
-        self._clocks.start_sync_timeout(generation, now)
+        self._timers.start_sync_timeout(generation, now)
 
     # -- assignments ---------------------------------------------------------------------------------------
 
@@ -437,7 +448,7 @@ class ClassicGroup:
         except KafkaError as error:
             self._reply(error, answer)
             return
-        self._clocks.renew_session(member, at.now)
+        self._timers.renew_session(member, at.now)
         self._synced(member.member_id)
         if self.state == STABLE:
             self._reply(sync_result(self.recorded, member.member_id), answer)
@@ -452,7 +463,7 @@ class ClassicGroup:
     def _synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
         if not self._unsynced and self._rebalance is None:
-            self._clocks.cancel_rebalance_timeout()
+            self._timers.cancel_rebalance_timeout()
 
     def _assign(self, request: SyncGroup, at: Moment) -> None:
         after = next_state(self.state, ClassicGroupEvent.ASSIGNED)
@@ -466,7 +477,7 @@ class ClassicGroup:
             assert self.state == after
             self._history.settled(self.group_id, at)
             for member_id in waiting:
-                self._clocks.renew_session(self.recorded.members[member_id], at.now)
+                self._timers.renew_session(self.recorded.members[member_id], at.now)
         else:  # the leader and the waiting members retry
             self._await_syncs(self.recorded, at.now)
 
@@ -475,7 +486,7 @@ class ClassicGroup:
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
         """Renew the session. Call `answer` with None, or with RebalanceInProgress if the member must rejoin."""
         try:
-            self._clocks.renew_session(check_member(self.effective_membership, ref, generation), at.now)
+            self._timers.renew_session(check_member(self.effective_membership, ref, generation), at.now)
             if self._rebalance is not None:
                 raise RebalanceInProgress
         except KafkaError as error:
@@ -487,12 +498,12 @@ class ClassicGroup:
         """Renew the session of an active member."""
         member = self.effective_membership.members.get(ref.member_id)
         if member is not None:
-            self._clocks.renew_session(member, now)
+            self._timers.renew_session(member, now)
 
     def leave(self, ref: MemberRef, answer: Answer, *, at: Moment, reason: str = "") -> None:
         """Remove the member or release its unused member id, and call `answer` with None."""
-        if self._clocks.is_pending_join(ref.member_id):
-            self._clocks.cancel_pending_join(ref.member_id)
+        if self._timers.is_pending_join(ref.member_id):
+            self._timers.cancel_pending_join(ref.member_id)
             self._complete_if_all_joined(at)
             self._reply(None, answer)
             return
@@ -510,7 +521,7 @@ class ClassicGroup:
             return
         join = self._rebalance.joins.get(member_id) if self._rebalance else None
         if member_id in self._syncs or (join is not None and not join.is_new):
-            self._clocks.renew_session(member, at.now)
+            self._timers.renew_session(member, at.now)
             return
         self._remove_and_rebalance((member_id,), "session_timed_out", at, f"{member.session_timeout_ms} ms")
 
@@ -519,13 +530,16 @@ class ClassicGroup:
         self._complete_if_all_joined(at)
 
     def on_rebalance_timeout(self, at: Moment) -> None:
-        """The timeout of a rebalance is over: to join again, or to sync."""
+        """End a rebalance at its timeout. Without one, remove the members that have not synced in time.
+
+        Kafka has two timers for this: one to join again, one for pending syncs.
+        """
         rebalance = self._rebalance
         if rebalance is None:
             if self._unsynced:
                 self._remove_and_rebalance(tuple(self._unsynced), "sync_timed_out", at)
         elif rebalance.is_initial and rebalance.new_member_added and rebalance.remaining_ms:
-            self._clocks.extend_initial_delay(rebalance, at.now)
+            self._timers.extend_initial_delay(rebalance, at.now)
         else:
             self._complete(rebalance, at)
 
@@ -540,7 +554,7 @@ class ClassicGroup:
         rebalance = self._prepare(None)
         self._remove(member_ids, what, rebalance, at, detail)
         if begins:
-            self._clocks.start_rebalance_timeout(rebalance, at.now)
+            self._timers.start_rebalance_timeout(rebalance, at.now)
         return self._complete_if_all_joined(at)
 
     def _remove(
@@ -553,7 +567,7 @@ class ClassicGroup:
 
     def _forget(self, member_id: str, rebalance: PendingRebalance, reason: KafkaError) -> None:
         """Remove a member; its waiting request is answered with `reason`."""
-        self._clocks.cancel_session(member_id)
+        self._timers.cancel_session(member_id)
         self._offers.drop(member_id)
         join = rebalance.remove(member_id)
         if join is not None:

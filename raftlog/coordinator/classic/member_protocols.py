@@ -43,7 +43,7 @@ class MemberProtocols:
         self._names: Counter[ProtocolNames] = Counter()
 
     def __len__(self) -> int:
-        """How many members there are."""
+        """Return how many members there are."""
         return len(self._offers)
 
     def put(self, member: Member, protocols: Protocols) -> None:
@@ -85,11 +85,11 @@ class MemberProtocols:
                 self.drop(member_id)
 
     def of(self, member_id: str) -> Protocols:
-        """The protocols of a present member, as far as known."""
+        """Return the protocols of a present member, as far as known."""
         return self._offers[member_id]
 
     def all(self) -> ProtocolsByMember:
-        """The protocols of each present member, as far as known."""
+        """Return the protocols of each present member, as far as known."""
         return MappingProxyType(self._offers)
 
     def joined_with(self, member_id: str) -> Protocols | None:

@@ -1,6 +1,6 @@
 """Soft state of one rebalance: its members, and the JoinGroup requests that wait for its end.
 
-`classic_group` begins a rebalance and completes it. It is not recorded: after a failover the last generation counts,
+`ClassicGroup` begins a rebalance and completes it. It is not recorded: after a failover the last generation counts,
 and unanswered members join again.
 """
 
@@ -60,14 +60,14 @@ class PendingRebalance:
             before.since_ms,
             self.members,
         )
-        """The members that are accepted meanwhile, in the previous generation; it shares `members`."""
+        """The members that are accepted during the rebalance, in the previous generation. It shares `members`."""
 
     @property
     def is_complete(self) -> bool:
         return len(self.joins) == len(self.members)
 
     def rebalance_timeout_ms(self) -> int:
-        """The slowest member's."""
+        """Return the largest rebalance timeout of the members."""
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     def park(self, member: Member, join: ParkedJoin) -> ParkedJoin | None:
@@ -92,7 +92,7 @@ class PendingRebalance:
         return self.joins.pop(member_id, None)
 
     def members_not_rejoined(self) -> list[str]:
-        """Dynamic members that did not come back. Static members may be late (KIP-345)."""
+        """Return the dynamic members that have not joined again. Static members may be late (KIP-345)."""
         return [
             each.member_id
             for each in self.members.values()
@@ -100,5 +100,5 @@ class PendingRebalance:
         ]
 
     def elect(self) -> str:
-        """Keep the leader, or the next former member, if it came back; else elect the first member to join."""
+        """Return the leader: the former leader if it has joined again, else the first member that has joined."""
         return self.leader if self.leader in self.joins else next(iter(self.joins), "")

@@ -1,8 +1,8 @@
 """Rules of a classic group's membership, as functions of values: identity, limits, and the next generation.
 
-Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation. A
-generation is Stable once its leader's assignments are recorded. A request that names another generation, an unknown
-member id, or a static id of another member is refused, and changes nothing.
+Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation. Only the
+return of a static member is none. A generation is Stable once its leader's assignments are recorded. A request that
+names another generation, an unknown member id, or a static id of another member is refused, and changes nothing.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def find_member(membership: Membership, member: MemberRef) -> Member:
     A static id alone is enough: admin tools that remove a static member have no member id.
     """
     if member.group_instance_id is not None:
-        holder = membership.member_of_instance(member.group_instance_id)
-        if holder is None:
+        old_member = membership.member_of_instance(member.group_instance_id)
+        if old_member is None:
             raise UnknownMemberId
-        if member.member_id and holder.member_id != member.member_id:
+        if member.member_id and old_member.member_id != member.member_id:
             raise FencedInstanceId
-        return holder
+        return old_member
     found = membership.members.get(member.member_id)
     if found is None:
         raise UnknownMemberId
@@ -170,14 +170,14 @@ def decide_assign(group: Group, request: SyncGroup, *, now_ms: int) -> Decision:
     return Decision((GroupChanged(group.group_id, stable),), stable)
 
 
-def decide_replace_static_member(group: Group, holder: Member, successor: Member) -> Decision:
-    """Give a static member's assignment to its new incarnation: same generation, no rebalance (KIP-345)."""
+def decide_replace_static_member(group: Group, old_member: Member, new_member: Member) -> Decision:
+    """Give a static member's place and assignment to its new incarnation: same generation, no rebalance (KIP-345)."""
     old = group.membership
     members = {
-        (successor if each is holder else each).member_id: successor if each is holder else each
+        (new_member if each is old_member else each).member_id: new_member if each is old_member else each
         for each in old.members.values()
     }
-    leader = successor.member_id if old.leader == holder.member_id else old.leader
+    leader = new_member.member_id if old.leader == old_member.member_id else old.leader
     replaced = msgspec.structs.replace(old, leader=leader, members=members)
     return Decision((GroupChanged(group.group_id, replaced),), replaced)
 
@@ -186,7 +186,7 @@ def decide_replace_static_member(group: Group, holder: Member, successor: Member
 
 
 def join_result(membership: Membership, member_id: str) -> JoinGroupResult:
-    """The response to a member of a generation."""
+    """Return the response to a member of a generation."""
     leader = membership.elected
     return JoinGroupResult(
         member_id,
@@ -201,7 +201,7 @@ def join_result(membership: Membership, member_id: str) -> JoinGroupResult:
 def static_rejoin_result(
     before: Membership, after: Membership, member_id: str, *, may_skip: bool
 ) -> JoinGroupResult:
-    """The response to a static member that came back to a stable group.
+    """Return the response to a static member that came back to a stable group.
 
     Before v9 the response cannot say that the assignment stands, so a leader gets its former member id as the leader
     (KIP-814).
@@ -214,6 +214,6 @@ def static_rejoin_result(
 
 
 def sync_result(membership: Membership, member_id: str) -> SyncGroupResult:
-    """A member's own assignment."""
+    """Return a member's own assignment."""
     assignment = membership.members[member_id].assignment
     return SyncGroupResult(membership.protocol_type, membership.protocol, assignment)

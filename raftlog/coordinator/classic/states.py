@@ -1,7 +1,10 @@
-"""The states of a classic group and their transitions, as data. A transition that is not listed cannot happen.
+"""The states of a classic group and their transitions by events, as data. An event that is not listed cannot happen.
 
 PreparingRebalance is soft: after a failover the group is in its last recorded generation, and its members restart the
 rebalance. All other states derive from records.
+
+Some changes are no events of this table. A coordinator is loaded or unloaded; the group becomes a consumer group or was
+one. A group that was never recorded is dropped when its rebalance ends without members.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ class ClassicGroupEvent(Enum):
 
     MEMBERS_CHANGE = "a member joins, leaves, times out, or offers other protocols"
     MEMBERS_GATHERED = "everybody has joined again, or the time for it is up: a new generation is recorded"
-    NOBODY_LEFT = "a rebalance ended without members: an empty generation is recorded"
+    NOBODY_LEFT = "a rebalance of a recorded group ended without members: an empty generation is recorded"
     ASSIGNED = "the leader's assignments are recorded"
     DELETED = "the group is deleted, or its last offset expired"
 

@@ -21,13 +21,13 @@ RETRY_S: Final = 1.0
 
 
 class ClassicGroupTimers:
-    """The timers of one group among `sessions`, the timers of all groups of a partition. `now` is loop seconds."""
+    """The timers of one group in `timer`, which all groups of a partition share. `now` is loop seconds."""
 
-    __slots__ = ("_group_id", "_initial_delay_ms", "_rebalance", "_sessions")
+    __slots__ = ("_group_id", "_initial_delay_ms", "_rebalance", "_timer")
 
-    def __init__(self, group_id: str, sessions: CoordinatorTimer, config: NodeConfig) -> None:
+    def __init__(self, group_id: str, timer: CoordinatorTimer, config: NodeConfig) -> None:
         self._group_id = group_id
-        self._sessions = sessions
+        self._timer = timer
         self._initial_delay_ms = config.group_initial_rebalance_delay_ms
         self._rebalance = TimerKey(group_id, "", TimerKind.REBALANCE)
 
@@ -38,38 +38,38 @@ class ClassicGroupTimers:
         self._renew(member.member_id, now + member.session_timeout_ms / 1000)
 
     def start_new_member_timeout(self, member_id: str, now: float) -> None:
-        """No generation has this member yet: it waits for a generation, however short its session is."""
+        """Give a member of no generation yet time until its first, however short its session is."""
         self._renew(member_id, now + NEW_MEMBER_TIMEOUT_S)
 
     def _renew(self, member_id: str, expires_at: float) -> None:
-        self._sessions.schedule(TimerKey(self._group_id, member_id), expires_at)
+        self._timer.schedule(TimerKey(self._group_id, member_id), expires_at)
 
     def cancel_session(self, member_id: str) -> None:
         """Cancel the session of a removed member; it need not exist."""
-        self._sessions.cancel(TimerKey(self._group_id, member_id))
+        self._timer.cancel(TimerKey(self._group_id, member_id))
 
     # -- ids that were given out ---------------------------------------------------------------------------
 
     @property
     def pending_join_count(self) -> int:
         """How many member ids are pending (allocated, not yet used)."""
-        return self._sessions.pending_join_count(self._group_id)
+        return self._timer.pending_join_count(self._group_id)
 
     def is_pending_join(self, member_id: str) -> bool:
-        return self._sessions.is_pending_join(self._group_id, member_id)
+        return self._timer.is_pending_join(self._group_id, member_id)
 
     def add_pending_join(self, member_id: str, session_timeout_ms: int, now: float) -> None:
         """Add a pending member id. Raise GroupMaxSizeReached or CoordinatorNotAvailable beyond the limits."""
         if self.pending_join_count >= MAX_PENDING_JOINS:
             raise GroupMaxSizeReached(f"{MAX_PENDING_JOINS} members are about to join")
-        if not self._sessions.may_add_pending_join():
+        if not self._timer.may_add_pending_join():
             raise CoordinatorNotAvailable("too many members of all groups are about to join")
         key = TimerKey(self._group_id, member_id, TimerKind.PENDING_JOIN)
-        self._sessions.schedule(key, now + session_timeout_ms / 1000)
+        self._timer.schedule(key, now + session_timeout_ms / 1000)
 
     def cancel_pending_join(self, member_id: str) -> None:
         """Remove a pending member id; it need not exist."""
-        self._sessions.cancel(TimerKey(self._group_id, member_id, TimerKind.PENDING_JOIN))
+        self._timer.cancel(TimerKey(self._group_id, member_id, TimerKind.PENDING_JOIN))
 
     # -- a rebalance ---------------------------------------------------------------------------------------
 
@@ -96,12 +96,12 @@ class ClassicGroupTimers:
         self._rebalance_within(max(rebalance.rebalance_timeout_ms(), RETRY_S * 1000), now)
 
     def start_sync_timeout(self, generation: Membership, now: float) -> None:
-        """Give the members of a generation the timeout of the slowest to sync."""
+        """Give the members of a generation the largest of their rebalance timeouts to sync, as Kafka does."""
         self._rebalance_within(max(each.rebalance_timeout_ms for each in generation.members.values()), now)
 
     def _rebalance_within(self, wait_ms: float, now: float) -> None:
-        self._sessions.schedule(self._rebalance, now + wait_ms / 1000)
+        self._timer.schedule(self._rebalance, now + wait_ms / 1000)
 
     def cancel_rebalance_timeout(self) -> None:
         """Cancel the timer; it need not be running."""
-        self._sessions.cancel(self._rebalance)
+        self._timer.cancel(self._rebalance)

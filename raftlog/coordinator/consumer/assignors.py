@@ -157,7 +157,7 @@ class _Readers:
 
 
 def _read_topics(topics: TopicsByName, readers: _Readers) -> list[_Topic]:
-    """The topics with readers, by name."""
+    """Return the topics with readers, by name."""
     return [_Topic(name, topics[name], bits) for name in sorted(topics) if (bits := readers.of(name))]
 
 
@@ -197,7 +197,7 @@ class _Sizes:
 
 
 def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> GroupAssignment:
-    """The partitions that each member may keep: of existing topics that it reads, and that no earlier member has.
+    """Return the partitions that each member may keep: of existing topics that it reads, and of no earlier member.
 
     Most members keep all, and the same object: there may be a thousand members.
     """

@@ -91,7 +91,7 @@ def decide_join(
 
 
 def _take_place(builder: DecisionBuilder, who: MemberRef, member_id: str) -> None:
-    """A static member that came back without its id replaces its former incarnation (KIP-345)."""
+    """Have a static member that came back without its id replace its former incarnation (KIP-345)."""
     assert who.group_instance_id is not None
     holder = builder.state.static_member_id(who.group_instance_id)
     if who.member_id:
@@ -140,7 +140,7 @@ def check_generation(state: ConsumerMembership, member_id: str, generation: int)
 
 
 def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
-    """Whether a member has a next step: a new epoch, partitions to give up, or all awaited partitions are free."""
+    """Return whether a member has a next step: a new epoch, partitions to give up, or all awaited partitions free."""
     current = state.current_assignment_of(member_id)
     if current.epoch < state.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True

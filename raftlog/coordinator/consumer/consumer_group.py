@@ -111,7 +111,7 @@ class ConsumerGroup:
     def __init__(
         self,
         runner: Runner[Group],
-        sessions: CoordinatorTimer,
+        timer: CoordinatorTimer,
         config: NodeConfig,
         *,
         topics: TopicRegexResolver,
@@ -120,7 +120,7 @@ class ConsumerGroup:
     ) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
-        self._sessions = sessions
+        self._timer = timer
         self._config = config
         self._topics = topics
         self._former = former
@@ -154,12 +154,12 @@ class ConsumerGroup:
         return self.runner.tail.consumer
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the group has no state worth keeping."""
+    def is_removable(self) -> bool:
+        """Whether the group is neither recorded nor waited for, so that its object can be dropped."""
         return not (self.runner.parked or self.runner.tail.exists)
 
     def reader_view(self, group: Group) -> Group:
-        """The view for readers: the recorded state."""
+        """Return the group as readers see it: the recorded state."""
         return group
 
     def on_loaded(self, now: float) -> None:
@@ -175,7 +175,7 @@ class ConsumerGroup:
         self.runner.stand_down(error)
 
     def on_member_activity(self, ref: MemberRef, now: float) -> None:
-        """A commit does not renew a session."""
+        """Do nothing: unlike in a classic group, a commit does not renew a session."""
 
     # -- members of the consumer protocol ------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class ConsumerGroup:
                 away = (beat.member_id, before.members[beat.member_id])
                 self._history.members("member_away", self.group_id, (away,), at)
             if before and self.recorded and self.recorded.has_new_revocation(before, beat.member_id):
-                self._sessions.cancel(self._clock(beat.member_id))  # each step gets its whole time
+                self._timer.cancel(self._rebalance_key(beat.member_id))  # each step gets its whole time
             self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVE_EPOCHS)
             self._note_told(before, beat)
 
@@ -219,7 +219,7 @@ class ConsumerGroup:
             self._unheard.add(beat.member_id)
 
     def _is_refused(self, group: Group, beat: ConsumerGroupHeartbeat) -> bool:
-        """Whether a member continues with an expression that turned out to match too much."""
+        """Return whether a member continues with an expression that turned out to match too much."""
         member = group.consumer.members.get(beat.member_id) if group.consumer else None
         if member is None or member.regex not in self._refused or beat.epoch < JOIN_GROUP_MEMBER_EPOCH:
             return False
@@ -251,7 +251,9 @@ class ConsumerGroup:
         member_id = who.member_id or new_member_id
         self._note_alive(member_id, at, is_here=True)
         if self.recorded is not None and member_id in self.recorded.members:
-            self._sessions.schedule(self._clock(member_id), at.now + self._rebalance_timeout_s(member_id))
+            self._timer.schedule(
+                self._rebalance_key(member_id), at.now + self._rebalance_timeout_s(member_id)
+            )
 
     def _check_room(self, state: ConsumerMembership) -> None:
         """Raise GroupMaxSizeReached for a member beyond the limit, before it gets an id."""
@@ -265,7 +267,7 @@ class ConsumerGroup:
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
             reply = classic_members.sync_result(group.consumer, request, self._topics.image())
-            self._sessions.cancel(self._clock(request.member.member_id))
+            self._timer.cancel(self._rebalance_key(request.member.member_id))
             self._renew(request.member.member_id, at.now)
             return Decision(reply=reply)
 
@@ -280,9 +282,9 @@ class ConsumerGroup:
             classic_members.check_generation(group.consumer, member_id, generation)
             self._renew(member_id, at.now)
             if classic_members.must_rejoin(group.consumer, member_id):
-                if not self._sessions.is_scheduled(self._clock(member_id)):
+                if not self._timer.is_scheduled(self._rebalance_key(member_id)):
                     timeout_s = self._rebalance_timeout_s(member_id)
-                    self._sessions.schedule(self._clock(member_id), at.now + timeout_s)
+                    self._timer.schedule(self._rebalance_key(member_id), at.now + timeout_s)
                 raise RebalanceInProgress
             return Decision()
 
@@ -328,7 +330,7 @@ class ConsumerGroup:
         self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at, gone=what)
         if self.recorded is before:
             for each in present:
-                self._sessions.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
+                self._timer.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
 
     # -- deciding ------------------------------------------------------------------------------------------
 
@@ -371,7 +373,9 @@ class ConsumerGroup:
         raise GroupMaxSizeReached(TOO_MUCH)
 
     def _may_follow(self, builder: DecisionBuilder) -> bool:
-        """Whether targets that do not fit into a batch with the expressions' matches fit into a batch of their own."""
+        """Return whether targets that do not fit into a batch with the expressions' matches fit into a batch of their
+        own.
+        """
         targets = builder.records[builder.before_targets :]
         return builder.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
 
@@ -449,7 +453,7 @@ class ConsumerGroup:
         return {regex: sight for regex, sight in self._settled.items() if sight not in old}
 
     def _matches_came(self) -> bool:
-        """Whether the matches of an omitted expression may be known by now."""
+        """Return whether the matches of an omitted expression may be known by now."""
         return not all(map(self._topics.is_queued, self._awaited))
 
     def _run(
@@ -482,9 +486,9 @@ class ConsumerGroup:
         self._refused &= {it.regex for it in has.values() if it.regex} if self._refused else frozenset()
         for member_id in had.keys() - has.keys():
             self._unheard.discard(member_id)
-            self._sessions.cancel(self._clock(member_id))
+            self._timer.cancel(self._rebalance_key(member_id))
             if after is not None:  # in a classic group sessions continue
-                self._sessions.cancel(TimerKey(self.group_id, member_id))
+                self._timer.cancel(TimerKey(self.group_id, member_id))
         if after is None:
             return
         for member_id in has.keys() - had.keys():
@@ -498,8 +502,8 @@ class ConsumerGroup:
                 self._renew(member_id, at.now)
             self._watch_revocation(member_id, at.now)
 
-    def _clock(self, member_id: str) -> TimerKey:
-        """The timer of a member's pending step, beside its session."""
+    def _rebalance_key(self, member_id: str) -> TimerKey:
+        """Return the key of the timer of a member's pending step, beside its session."""
         return TimerKey(self.group_id, member_id, TimerKind.REBALANCE)
 
     def _renew(self, member_id: str, now: float) -> None:
@@ -510,7 +514,7 @@ class ConsumerGroup:
         else:
             own = self._topics.image().config("group", self.group_id)
             timeout_ms = group_config(self._config, own).consumer_session_timeout_ms
-        self._sessions.schedule(TimerKey(self.group_id, member_id), now + timeout_ms / 1000)
+        self._timer.schedule(TimerKey(self.group_id, member_id), now + timeout_ms / 1000)
 
     def _watch_revocation(self, member_id: str, now: float) -> None:
         """Run the timer of a member with partitions to give up, from its notification on."""
@@ -518,9 +522,9 @@ class ConsumerGroup:
         if self.recorded.members[member_id].classic is not None:
             return
         if self.recorded.current_assignment_of(member_id).state is not MemberState.UNREVOKED_PARTITIONS:
-            self._sessions.cancel(self._clock(member_id))
-        elif not self._sessions.is_scheduled(self._clock(member_id)):
-            self._sessions.schedule(self._clock(member_id), now + self._rebalance_timeout_s(member_id))
+            self._timer.cancel(self._rebalance_key(member_id))
+        elif not self._timer.is_scheduled(self._rebalance_key(member_id)):
+            self._timer.schedule(self._rebalance_key(member_id), now + self._rebalance_timeout_s(member_id))
 
     def _rebalance_timeout_s(self, member_id: str) -> float:
         assert self.recorded is not None
@@ -528,7 +532,7 @@ class ConsumerGroup:
 
 
 def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) -> bool:
-    """Whether there are new members, or members with other subscriptions."""
+    """Return whether there are new members, or members with other subscriptions."""
     then, now = (
         Counter((it.topics, it.regex) for it in each.members.values()) if each else Counter()
         for each in (before, after)

@@ -187,7 +187,7 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
         return self.current_assignments.get(member_id, NEW_MEMBER)
 
     def has_new_revocation(self, before: ConsumerMembership, member_id: str) -> bool:
-        """Whether a member has to give up other partitions than before."""
+        """Return whether a member has to give up other partitions than before."""
         return (
             self.current_assignment_of(member_id).revoking != before.current_assignment_of(member_id).revoking
         )
@@ -200,18 +200,18 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
         return next((each for each, it in self.members.items() if it.instance_id == instance_id), None)
 
     def topics_of(self, subscriber: MemberMetadata) -> frozenset[str]:
-        """The topics of a member, named or matched; an unresolved expression matches none."""
+        """Return the topics of a member, named or matched; an unresolved expression matches none."""
         resolved = self.regexes.get(subscriber.regex) if subscriber.regex else None
         named = frozenset(subscriber.topics)
         return named if resolved is None else named.union(resolved.topics)
 
     def subscriptions(self) -> Subscriptions:
-        """The subscriptions of the members. Most are equal."""
+        """Return the subscriptions of the members. Most are equal."""
         alike = {(it.topics, it.regex): it for it in self.members.values()}
         return {each: self.topics_of(it) for each, it in alike.items()}
 
     def subscribed_topics(self) -> frozenset[str]:
-        """The topics that any of the members reads."""
+        """Return the topics that any of the members reads."""
         return frozenset().union(*self.subscriptions().values())
 
 

@@ -249,7 +249,7 @@ class DecisionBuilder:
         return left if around.scope is DecisionScope.KNOWN_TOPICS else size
 
     def _is_too_much(self, topics: tuple[str, ...]) -> bool:
-        """Whether there is no room for the matches of a new expression."""
+        """Return whether there is no room for the matches of a new expression."""
         if self.context.scope is DecisionScope.NO_TARGETS:
             return True
         return len(self._read()[1].union(topics)) > MAX_SUBSCRIBED_TOPICS
@@ -298,7 +298,7 @@ class DecisionBuilder:
         }
 
     def _partition_racks(self) -> PartitionRacks:
-        """The racks of partitions; empty ones if no member has a rack that they could be near to."""
+        """Return the racks of partitions; empty sets if no member has a rack that they could be near to."""
         is_wanted = any(each.rack_id for each in self.state.members.values())
         return PartitionRacks(self.context.image.brokers if is_wanted else {})
 

@@ -45,7 +45,7 @@ from raftlog.coordinator.consumer.reconcile import is_subset, rejoined
 
 
 def check_consumer_heartbeat(beat: ConsumerGroupHeartbeat, assignors: Sequence[str]) -> None:
-    """Raises InvalidRequest, UnsupportedAssignor, InvalidRegularExpression for an invalid request."""
+    """Raise InvalidRequest, UnsupportedAssignor, InvalidRegularExpression for an invalid request."""
     for name in ("instance_id", "rack_id", "member_id", "client_id"):
         value = getattr(beat, name)
         if value is not None and not value.strip() and name != "client_id":
@@ -141,7 +141,7 @@ def _succeed(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str
 
 
 def _rejoin(builder: DecisionBuilder, member_id: str, current: CurrentAssignment) -> CurrentAssignment:
-    """A member comes back to its place without partitions (KAFKA-19233)."""
+    """Give a member that comes back its place, without partitions (KAFKA-19233)."""
     if current.epoch != JOIN_GROUP_MEMBER_EPOCH:
         current = rejoined(current)
         builder.put(CurrentAssignmentChanged(builder.group_id, member_id, current))

@@ -81,8 +81,8 @@ def upgrade_to_consumer(
 
 
 def _present(group: Group, shown: Group) -> Mapping[str, Member]:
-    """The members of the last generation that have not left since, or were replaced by a static member's next
-    incarnation.
+    """Return the members of the last generation that have not left since, or were replaced by a static member's
+    next incarnation.
     """
     now = shown.membership.members
     instances = {each.group_instance_id for each in now.values()} - {None}
@@ -131,7 +131,7 @@ def _converted(
 def _read(
     group: Group, member: Member, offered: Protocols | None
 ) -> tuple[Protocols, Subscription, PartitionsByTopic]:
-    """A member's protocols, its metadata, and its assignment. Raises GroupIdNotFound."""
+    """Return a member's protocols, its metadata, and its assignment. Raise GroupIdNotFound."""
     protocols = offered or ((group.membership.protocol or "", member.subscription),)
     subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
     if subscription is None or assignment is None:
@@ -142,8 +142,8 @@ def _read(
 
 
 def _taken_over(generation: int, has: Partitions, gives_up: Partitions) -> CurrentAssignment:
-    """The initial state of a classic member. `gives_up`: partitions that it had when it joined, and that no member got
-    since.
+    """Return the initial state of a classic member. `gives_up`: partitions that it had when it joined, and that no
+    member got since.
 
     So leaders of the cooperative protocol revoke partitions: the member may still be giving them up, and will join
     again.
@@ -196,10 +196,10 @@ def downgrade_to_classic(
 
 
 def _in_hands(current: CurrentAssignment) -> Partitions:
-    """All that a member may still read: the classic record does not have revocations."""
+    """Return all that a member may still read: the classic record does not have revocations."""
     return union(current.assigned, current.revoking)
 
 
 def classic_protocols(state: ConsumerMembership) -> ProtocolsByMember:
-    """The protocols of the members that speak the classic protocol."""
+    """Return the protocols of the members that speak the classic protocol."""
     return {each: it.classic.protocols for each, it in state.members.items() if it.classic is not None}

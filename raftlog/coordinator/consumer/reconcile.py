@@ -81,7 +81,7 @@ def _by_epoch(assigned: tuple[int, Partitions]) -> int:
 
 
 def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
-    """Whether a member still has any of these; without a report, it has."""
+    """Return whether a member still has any of these; without a report, it has."""
     if not partitions:
         return False
     return owned is None or any(
@@ -113,7 +113,7 @@ def union(some: Partitions, others: Partitions) -> Partitions:
 
 
 def union_all(each: Iterable[Partitions]) -> Partitions:
-    """The union of many."""
+    """Return the union of many."""
     found: dict[UUID, set[int]] = defaultdict(set)
     for partitions in each:
         for topic_id, indexes in partitions.items():
@@ -122,7 +122,7 @@ def union_all(each: Iterable[Partitions]) -> Partitions:
 
 
 def is_subset(some: Partitions, others: Partitions) -> bool:
-    """Whether all of `some` is in `others`."""
+    """Return whether all of `some` is in `others`."""
     return not difference(some, others)
 
 

@@ -181,7 +181,7 @@ class TopicRegexResolver:
         return look.found()
 
     def is_queued(self, wanted: Wanted) -> bool:
-        """Whether the result is not available yet."""
+        """Return whether the result is not available yet."""
         return wanted in self._queue
 
     def run_slice(self, now: float) -> None:
@@ -236,7 +236,9 @@ class TopicRegexResolver:
         return look
 
     def _may_see(self, viewer: Viewer, name: str) -> bool:
-        """Whether a viewer may see a topic. The result is not cached: there may be more names than the cache holds."""
+        """Return whether a viewer may see a topic. The result is not cached: there may be more names than the cache
+        holds.
+        """
         assert self._authorizer is not None
         return self._authorizer.verdict(*viewer, Operation.DESCRIBE, ResourceType.TOPIC, name).allowed
 

@@ -67,7 +67,7 @@ class ShareGroup:
     def __init__(
         self,
         runner: Runner[Group],
-        sessions: CoordinatorTimer,
+        timer: CoordinatorTimer,
         config: NodeConfig,
         *,
         topics: TopicRegexResolver,
@@ -75,7 +75,7 @@ class ShareGroup:
     ) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
-        self._sessions = sessions
+        self._timer = timer
         self._config = config
         self._topics = topics
         self._history = history
@@ -91,8 +91,8 @@ class ShareGroup:
         return self.runner.tail.share
 
     @property
-    def is_idle(self) -> bool:
-        """Whether the group has no state worth keeping."""
+    def is_removable(self) -> bool:
+        """Whether the group is neither recorded nor waited for, so that its object can be dropped."""
         return not (self.runner.parked or self.runner.tail.exists)
 
     def reader_view(self, group: Group) -> Group:
@@ -154,7 +154,7 @@ class ShareGroup:
         self._run(lambda group: self._decision(group, write, at), _nobody_waits, at, gone=what)
         if self.recorded is before:
             for each in present:
-                self._sessions.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
+                self._timer.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
 
     def on_pending_join_timeout(self, at: Moment) -> None:
         """Ignore it: members of share groups choose their ids themselves."""
@@ -243,12 +243,12 @@ class ShareGroup:
         self._history.members_changed(after, before, at, gone=gone)
         had, has = (each.share.consumer.members if each.share else {} for each in (before, after))
         for member_id in had.keys() - has.keys():
-            self._sessions.cancel(TimerKey(self.group_id, member_id))
+            self._timer.cancel(TimerKey(self.group_id, member_id))
         return accepted
 
     def _renew(self, member_id: str, now: float) -> None:
         if self.recorded is not None and member_id in self.recorded.consumer.members:
-            self._sessions.schedule(TimerKey(self.group_id, member_id), now + SESSION_TIMEOUT_S)
+            self._timer.schedule(TimerKey(self.group_id, member_id), now + SESSION_TIMEOUT_S)
 
 
 def _nobody_waits(reply: object) -> None:

@@ -1,4 +1,4 @@
-"""The assignor `simple` of share groups: partitions go to several members if there are more members than partitions.
+"""The assignor "simple" of share groups: partitions go to several members if there are more members than partitions.
 
 Each partition gets as many members as it needs for every member to have work. Members keep what they have as far as
 possible, and their shares differ by at most one partition where all read the same topics.
@@ -30,7 +30,7 @@ def assign(members: Mapping[str, ShareSubscription], offered: Partitions) -> dic
 
 
 class _Assignment:
-    """`shares` grow and move until they are balanced."""
+    """The shares of members, which grow and move until they are balanced."""
 
     def __init__(self, members: Mapping[str, ShareSubscription], offered: Partitions) -> None:
         self._members = members

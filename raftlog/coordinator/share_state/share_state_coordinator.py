@@ -89,7 +89,7 @@ class ShareStateCoordinator:
         self._machines.committed(end_offset)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all waiting and further requests with `error`."""
+        """Answer all waiting and further requests with `error`: the partition is lost."""
         self._machines.on_unloaded(error)
 
     @property

@@ -29,7 +29,9 @@ from raftlog.coordinator.transactions.transaction import (
     ProducerIdAndEpoch,
     Transaction,
     TransactionChanged,
+    TransactionEvent,
     TransactionState,
+    next_state,
 )
 from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
@@ -38,7 +40,6 @@ from raftlog.coordinator.transactions.transaction_requests import (
     SendMarkers,
     VerifyPartitions,
 )
-from raftlog.coordinator.transactions.transaction_states import TransactionEvent, next_state
 
 AllocateProducerId = Callable[[], int]
 """Return a unique producer id. Raise CoordinatorLoadInProgress when none is available."""
@@ -92,7 +93,7 @@ class _Fresh(msgspec.Struct, frozen=True):
 
 
 def _may_go_on(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
-    """Whether it may be the id's producer: it is, or it was and never got the next id (KIP-360)."""
+    """Return whether it may be the id's producer: it is, or it was and never got the next id (KIP-360)."""
     if asker.producer_id == tail.producer.producer_id:
         return True
     return asker.producer_id == tail.previous_id and asker.epoch >= EXHAUSTED_EPOCH
@@ -216,7 +217,7 @@ def _end_bumping(
 
 
 def _asks_again(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
-    """Whether a client of version 2 retries the end of its last transaction: its epoch is the previous.
+    """Return whether a client of version 2 retries the end of its last transaction: its epoch is the previous.
 
     Or the transaction timed out, and no other producer took the id: then an abort is done already, and the client may
     continue. If a classic client or a fence ended it, the previous epoch belongs to a fenced producer.

@@ -11,10 +11,12 @@ moment `at` comes with each call. Its owner unloads it when it loses the partiti
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
@@ -31,11 +33,6 @@ from raftlog.coordinator.transactions.transaction import (
     TransactionState,
     apply,
     check_transactional_id,
-)
-from raftlog.coordinator.transactions.transaction_counts import (
-    OutcomeCounts,
-    TransactionCapacity,
-    TransactionCounts,
 )
 from raftlog.coordinator.transactions.transaction_records import KeyValue, encode_all
 from raftlog.coordinator.transactions.transaction_requests import (
@@ -65,6 +62,49 @@ RETRY_S: Final = 0.5
 
 TransactionRunner = Runner[Transaction]
 T = TypeVar("T")
+
+
+def _always(*asked: int) -> bool:
+    return True
+
+
+class TransactionCapacity(NamedTuple):
+    """The capacity left in the broker: for one more id, and more partitions in open transactions."""
+
+    may_add: Callable[[], bool] = _always
+    may_open: Callable[[int], bool] = _always
+
+
+@dataclass(slots=True)
+class OutcomeCounts:
+    """Since this process began, over all coordinators. Aborted includes fenced and timed out."""
+
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+    fenced: int = 0
+    """Aborted because another producer took the id."""
+
+
+@dataclass(slots=True)
+class TransactionCounts:
+    """The ids of one coordinator by state, and since when (wall clock ms) each transaction is open or being ended."""
+
+    states: Counter[TransactionState] = field(default_factory=Counter)
+    open_since: dict[str, int] = field(default_factory=dict)
+    partitions: int = 0
+    """In all transactions that are open or being ended."""
+
+    def update(self, before: Transaction, after: Transaction) -> None:
+        """Update an id after a decision or its load."""
+        self.partitions += len(after.partitions) - len(before.partitions)
+        if before.state is not after.state:
+            self.states[before.state] -= 1
+            self.states[after.state] += 1
+            if after.state is TransactionState.ONGOING or after.state in PREPARED_STATES:
+                self.open_since.setdefault(after.transactional_id, after.start_ms)
+            else:
+                self.open_since.pop(after.transactional_id, None)
 
 
 class TransactionCoordinator:
@@ -185,7 +225,7 @@ class TransactionCoordinator:
         self._machines.committed(end_offset)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all waiting and further requests with `error`."""
+        """Answer all waiting and further requests with `error`: the partition is lost."""
         self._machines.on_unloaded(error)
 
     # -- producers -----------------------------------------------------------------------------------------
@@ -243,7 +283,7 @@ class TransactionCoordinator:
                 return  # the next tick retries, and reports the failure
 
     def is_ending(self, transactional_id: str) -> bool:
-        """Whether a transaction's outcome is decided, but not yet recorded as complete."""
+        """Return whether a transaction's outcome is decided, but not yet recorded as complete."""
         runner = self._machines.get(transactional_id)
         return runner is not None and runner.tail.state in PREPARED_STATES
 
@@ -335,7 +375,7 @@ class Timeouts:
         return transactional_id in self._due_at
 
     def __len__(self) -> int:
-        """How many heap entries there are, cancelled deadlines included."""
+        """Return how many heap entries there are, cancelled deadlines included."""
         return len(self._heap)
 
     def set(self, transactional_id: str, due_at: float) -> None:

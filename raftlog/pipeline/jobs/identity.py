@@ -50,7 +50,7 @@ def claim_checkpoint(checkpoint: Path, job: str, fixed: Mapping[str, str]) -> st
 
 
 def has_batches(query: Path) -> bool:
-    """Whether Spark's checkpoint of a query notes any batch as done."""
+    """Return whether Spark's checkpoint of a query notes any batch as done."""
     commits = query / "commits"
     return commits.is_dir() and any(each.name.isdigit() for each in commits.iterdir())
 

@@ -41,5 +41,5 @@ class Tally:
 
 
 def _is_batch(progress: Any) -> bool:
-    """Whether a batch was run: an idle query reports its next batch's number as well."""
+    """Return whether a batch was run: an idle query reports its next batch's number as well."""
     return "addBatch" in progress.durationMs

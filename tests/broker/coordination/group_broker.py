@@ -51,6 +51,7 @@ class LoopHost:
         self.replica_lag_time_max = 5.0
         self.flush_before_commit = True
         self.flushes = True
+        self.awaited: dict[Partition, None] = {}
 
     def now(self) -> float:
         return self._loop.time()

@@ -27,8 +27,8 @@ from raftlog.coordinator.transactions.transaction import (
     Transaction,
     TransactionState,
 )
-from raftlog.coordinator.transactions.transaction_counts import TransactionCapacity
-from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_coordinator import TransactionCapacity
+from raftlog.coordinator.transactions.transaction_records import TransactionReplay
 from tests.broker.coordination.group_broker import PARTITIONS, GroupBroker
 from tests.broker.coordination.test_group_coordinators import commit_of
 from tests.broker.coordination.test_transaction_coordinators import T0, begin

@@ -150,10 +150,10 @@ def test_a_marker_that_was_not_answered_is_sent_again_on_the_same_connection() -
             await node.pass_time(0.001)
         assert len(node.leaders.asked) == 2
         await node.pass_time(1)
-        lanes: dict[int, list[bool]] = {each.producer_id: [] for each in producers.values()}
-        for (_, message), is_slow in zip(node.leaders.asked, node.leaders.lanes, strict=True):
-            lanes[message.markers[0].producer_id].append(is_slow)
-        assert list(lanes.values()) == [[False] * 3, [False, True]]
+        were_slow: dict[int, list[bool]] = {each.producer_id: [] for each in producers.values()}
+        for (_, message), is_slow in zip(node.leaders.asked, node.leaders.slow, strict=True):
+            were_slow[message.markers[0].producer_id].append(is_slow)
+        assert list(were_slow.values()) == [[False] * 3, [False, True]]
         assert (await node.transactions.read("x")).state is TransactionState.COMPLETE_COMMIT
 
     run_scenario(scenario)

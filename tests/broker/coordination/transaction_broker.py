@@ -9,7 +9,7 @@ from typing import Any
 from raftlog.base.errors import BrokerNotAvailable, KafkaError
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.producer_ids import ProducerIds
-from raftlog.metadata.controller_api import ProducerIdBlock
+from raftlog.metadata.broker_requests import ProducerIdBlock
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog_chaos.simulator import Host, SimLoop, simulate
@@ -28,7 +28,7 @@ class FakeBrokerLinks:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, Any]] = []
-        self.lanes: list[bool] = []
+        self.slow: list[bool] = []
         """Of each of them, whether it came on the slow connection."""
         self.answers: list[int | KafkaError] = []
         self.down: set[int] = set()
@@ -44,7 +44,7 @@ class FakeBrokerLinks:
         is_slow: bool = False,
     ) -> Any:
         self.asked.append((broker_id, message))
-        self.lanes.append(is_slow)
+        self.slow.append(is_slow)
         answer = self.answers.pop(0) if self.answers else 0
         if broker_id in self.down:
             raise BrokerNotAvailable

@@ -9,9 +9,11 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
+from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.long_work.turns import completed
 from raftlog.metadata.controller_api import Reply, Request
@@ -142,6 +144,13 @@ class HandlerSetup:
         correlation_id, decoded = codec.decode_response(api_key, version, response)
         assert correlation_id == 77
         return decoded
+
+    async def refused(self, api_key: int, version: int, **fields: Any) -> Any:
+        """Send a request that fails as a whole, and return the error response that its row makes."""
+        with pytest.raises(KafkaError) as caught:
+            await self.call(api_key, version, **fields)
+        request = RequestContext(api_key, version, 77, "test", "PLAINTEXT", "10.0.0.9")
+        return row_of(api_key).error_response(request, None, caught.value)
 
 
 def _on_the_loop(call: Callable[[], Any], /) -> asyncio.Future[Any]:

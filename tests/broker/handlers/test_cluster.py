@@ -216,7 +216,7 @@ def with_replicas() -> HandlerSetup:
     ]
     held = SimpleNamespace(high_watermark=9)
     cluster.broker.replicas = SimpleNamespace(
-        logs=SimpleNamespace(volumes=volumes),
+        logs=SimpleNamespace(volumes=volumes, cordoned={"/data/one"}),
         partitions={TopicPartition(*name): held for name in (("b", 0), ("b", 1), ("a", 0), ("a", 1))},
     )
     return cluster
@@ -238,6 +238,8 @@ async def test_log_directories_are_described(version: int) -> None:
     if version >= 4:
         assert (one.total_bytes, one.usable_bytes) == (1000, 400)
         assert (sick.total_bytes, sick.usable_bytes, sick.topics, failed.topics) == (-1, -1, (), ())
+    if version >= 5:
+        assert one.is_cordoned and not sick.is_cordoned
 
 
 async def test_full_log_directory_has_no_byte_free() -> None:
@@ -291,7 +293,7 @@ async def test_only_the_metadata_partition_is_a_quorum() -> None:
     response = await cluster.call(QUORUM, 2, topics=(metadata_partition(2, "a"),))
     assert response.topics[0].partitions[0].error_code == 3
     cluster.answers[DescribeQuorum] = RequestTimedOut("no majority")
-    response = await cluster.call(QUORUM, 2, topics=(metadata_partition(2),))
+    response = await cluster.refused(QUORUM, 2, topics=(metadata_partition(2),))
     assert (response.error_code, response.error_message) == (7, "no majority")
 
 
@@ -345,5 +347,5 @@ async def test_a_broker_can_be_forgotten() -> None:
     assert (await cluster.call(UNREGISTER, 0, broker_id=3)).error_code == 0
     assert cluster.asked == [UnregisterBroker(3)]
     cluster.answers[UnregisterBroker] = BrokerIdNotRegistered("no broker 9")
-    response = await cluster.call(UNREGISTER, 0, broker_id=9)
+    response = await cluster.refused(UNREGISTER, 0, broker_id=9)
     assert (response.error_code, response.error_message) == (102, "no broker 9")

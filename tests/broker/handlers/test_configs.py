@@ -382,3 +382,17 @@ async def test_a_description_that_is_full_refuses_the_other_resources(
     asked = (resource(4, TOPIC, "a"), resource(4, TOPIC, "b"))
     response = await HandlerSetup().call(DESCRIBE, 4, resources=asked)
     assert [(each.error_code, bool(each.configs)) for each in response.results] == [(0, True), (44, False)]
+
+
+async def test_cordoned_directories_are_log_directories_of_the_broker() -> None:
+    """Only the broker itself knows them; Kafka's tools ask it about its own configs."""
+    cluster = HandlerSetup(log_dirs=("/one", "/two"))
+    cluster.answers[AlterConfigs] = ConfigResults((ConfigResult("broker", "1"),))
+    make = request_builders(INCREMENTAL, 1)
+    codes = {}
+    for text in ("/three", "/one,/three", "/one,/two", "*", ""):
+        config = make.AlterableConfig(name="cordoned.log.dirs", config_operation=0, value=text)
+        resource = make.AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=(config,))
+        response = await cluster.call(INCREMENTAL, 1, resources=(resource,), validate_only=True)
+        codes[text] = response.responses[0].error_code
+    assert codes == {"/three": 40, "/one,/three": 40, "/one,/two": 0, "*": 0, "": 0}

@@ -47,7 +47,7 @@ async def beat(node: GroupBroker, epoch: int, version: int = NEWEST, **fields: A
 
 
 @versions(consumer_group_heartbeat)
-def test_heartbeat(version: int) -> None:
+def test_a_member_joins_stays_and_leaves_by_heartbeats(version: int) -> None:
     """A member joins, gets its epoch, interval and partitions, stays, and leaves."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -88,7 +88,7 @@ def test_the_next_answer_has_the_interval_of_the_groups_own() -> None:
 
 
 @versions(consumer_group_heartbeat)
-def test_heartbeat_errors(version: int) -> None:
+def test_each_error_of_a_heartbeat_has_its_code_and_says_why(version: int) -> None:
     """Each has its code, and a text that says what is wrong."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -192,7 +192,7 @@ def test_a_full_consumer_group_gives_no_id_to_a_classic_member() -> None:
 
 
 @versions(consumer_group_describe)
-def test_describe(version: int) -> None:
+def test_members_are_described_with_what_they_have_and_shall_have(version: int) -> None:
     """Epochs, assignor, members with what they have and shall have; other groups are not found."""
 
     async def scenario(node: GroupBroker) -> None:

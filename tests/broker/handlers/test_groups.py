@@ -110,7 +110,7 @@ async def commit(
 
 
 @versions(join_group)
-def test_join_group(version: int) -> None:
+def test_a_member_joins_in_two_steps_since_version_4(version: int) -> None:
     """v4 and later need two steps; before v4 one step suffices; a refusal names its error."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -211,7 +211,7 @@ def test_a_join_does_not_wait_for_ever_for_a_coordinator_that_is_loading() -> No
 
 
 @versions(sync_group)
-def test_sync_group(version: int) -> None:
+def test_a_sync_returns_the_leaders_assignment(version: int) -> None:
     """The leader's assignment comes back; another generation, and since v5 no protocol, is refused."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -230,7 +230,7 @@ def test_sync_group(version: int) -> None:
 
 
 @versions(heartbeat)
-def test_heartbeat(version: int) -> None:
+def test_only_members_may_send_heartbeats(version: int) -> None:
     """0 for a member, UNKNOWN_MEMBER_ID for a stranger, INVALID_GROUP_ID without a group."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -248,7 +248,7 @@ def test_heartbeat(version: int) -> None:
 
 
 @versions(leave_group)
-def test_leave_group(version: int) -> None:
+def test_each_member_that_leaves_has_its_own_answer(version: int) -> None:
     """From v3 on each member has its own answer."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -270,7 +270,7 @@ def test_leave_group(version: int) -> None:
 
 
 @versions(offset_commit)
-def test_offset_commit(version: int) -> None:
+def test_each_committed_partition_has_its_own_answer(version: int) -> None:
     """Each partition has its own answer: kept, text too long, no such partition, no such topic."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -361,7 +361,7 @@ def fetch_fields(version: int, topics: list[Any] | None) -> dict[str, Any]:
 
 
 @versions(offset_fetch)
-def test_offset_fetch(version: int) -> None:
+def test_committed_offsets_come_back_with_their_text(version: int) -> None:
     """Committed positions come back with their text, others as -1; null topics bring everything."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -395,7 +395,7 @@ def test_offset_fetch(version: int) -> None:
 
 
 @versions(find_coordinator)
-def test_find_coordinator(version: int) -> None:
+def test_the_coordinator_leads_the_groups_partition(version: int) -> None:
     """The leader of the group's partition on the listener asked; other coordinator types are refused."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -418,7 +418,7 @@ def test_find_coordinator(version: int) -> None:
 
 
 @versions(describe_groups)
-def test_describe_groups(version: int) -> None:
+def test_groups_are_described_and_unknown_ones_are_dead(version: int) -> None:
     """A stable group with its member; an unknown group is Dead, from v6 on GROUP_ID_NOT_FOUND."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -487,7 +487,7 @@ def test_history_of_a_group_is_for_the_admin_api_alone() -> None:
 
 
 @versions(list_groups)
-def test_list_groups(version: int) -> None:
+def test_groups_are_listed_by_state_and_type(version: int) -> None:
     """All groups; from v4 on filtered by state, from v5 on by type."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -510,7 +510,7 @@ def test_list_groups(version: int) -> None:
 
 
 @versions(delete_groups)
-def test_delete_groups(version: int) -> None:
+def test_each_group_to_delete_has_its_own_answer(version: int) -> None:
     """Each group has its own answer: gone, has members, not found, no name; not ours."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -531,7 +531,7 @@ def test_delete_groups(version: int) -> None:
 
 
 @versions(offset_delete)
-def test_offset_delete(version: int) -> None:
+def test_each_offset_to_delete_has_its_own_error(version: int) -> None:
     """Each partition has its own error; an error of the group is sent once."""
 
     async def scenario(node: GroupBroker) -> None:

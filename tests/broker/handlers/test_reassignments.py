@@ -10,7 +10,6 @@ import pytest
 
 from raftlog.base.errors import RequestTimedOut
 from raftlog.broker.context import RequestContext
-from raftlog.broker.handlers import alter_partition_reassignments, list_partition_reassignments
 from raftlog.metadata.controller_api import (
     AlterReassignments,
     ListReassignments,
@@ -23,6 +22,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.handlers.one_broker import HandlerSetup, topic_state, versions, with_topics
+from tests.broker.rows import row_of
 
 ALTER, LIST = 45, 46
 
@@ -88,8 +88,8 @@ def test_failure_of_the_whole_request_is_reported_as_such() -> None:
     """No majority, for instance."""
     failed = RequestTimedOut("no majority")
     request = RequestContext(ALTER, 1, 7, None, "PLAINTEXT", "10.0.0.9")
-    altered = alter_partition_reassignments.error_response(request, None, failed)
-    listed = list_partition_reassignments.error_response(replace(request, api_version=0), None, failed)
+    altered = row_of(ALTER).error_response(request, None, failed)
+    listed = row_of(LIST).error_response(replace(request, api_key=LIST, api_version=0), None, failed)
     assert (altered.error_code, altered.error_message, altered.responses) == (7, "no majority", ())
     assert (listed.error_code, listed.error_message, listed.topics) == (7, "no majority", ())
 

@@ -17,6 +17,7 @@ from raftlog.base.errors import (
 from raftlog.broker.replicas.early_batches import EARLY_KNOWN_S, MAX_EARLY_PARTITIONS, EarlyBatches
 from raftlog.replication.partition import Partition
 from tests.broker.fakes import FakePartitionServer, batch, produce
+from tests.kit.clock import Clock
 from tests.replication.replica_cluster import ReplicaCluster
 from tests.replication.replica_cluster import batch as sequenced
 
@@ -104,11 +105,11 @@ def test_of_one_batch_noted_by_name_and_of_one_by_id_the_first_is_awaited() -> N
 
 def test_what_came_early_long_ago_is_forgotten() -> None:
     """Its producer may have gone far ahead elsewhere since."""
-    now = 0.0
+    clock = Clock()
     partition = new_partition()
-    early = EarlyBatches(lambda: now)
+    early = EarlyBatches(clock)
     early.note(partition.topic, 0, memoryview(sequenced("x", producer=(7, 0, 3))), WAITS)
-    now = EARLY_KNOWN_S
+    clock.advance(EARLY_KNOWN_S)
     early.hand_over(partition)
     assert not partition.log.producers.refused_batches
 

@@ -30,7 +30,7 @@ from raftlog.base.errors import (
 from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.broker.audit import MOST_NAMED
 from raftlog.broker.context import RequestContext
-from raftlog.broker.handlers import metadata
+from raftlog.broker.handlers import OF_CONTROLLERS, metadata
 from raftlog.broker.links import peer_auth
 from raftlog.broker.network.admission import _OPEN_APIS
 from raftlog.broker.rights import among, follow_rules, operations
@@ -520,7 +520,8 @@ async def test_a_right_of_the_cluster_is_demanded_before_anything_is_done(api_ke
     (right,) = needs.rights
     for version in (APIS[api_key].min_version, APIS[api_key].max_version):
         broker = GuardedBroker(*all_but(right.operation, CLUSTER))
-        answer = await broker.ask(Row(api_key, version, (), lambda make, topic: {}), KNOWN)
+        row = Row(api_key, version, (), lambda make, topic: {})
+        answer = await broker.ask(row, KNOWN, to_controller=api_key in OF_CONTROLLERS)
         assert codes_in(answer) <= {ClusterAuthorizationFailed.code}, answer
         assert not broker.asked
 

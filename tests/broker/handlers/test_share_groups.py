@@ -132,7 +132,7 @@ def test_share_groups_are_off_at_level_0() -> None:
     run_scenario(scenario, level=0)
 
 
-def test_heartbeat() -> None:
+def test_a_member_has_its_partitions_with_the_first_response() -> None:
     """A member joins and has its partitions with the first response, stays, and leaves."""
 
     async def scenario(node: ShareGroupBroker) -> None:

@@ -316,7 +316,7 @@ def growing(cluster: HandlerSetup, *refused: TopicResult) -> None:
 
 
 @pytest.mark.parametrize("version", versions(GROW))
-async def test_topics_grow(version: int) -> None:
+async def test_topics_get_more_partitions(version: int) -> None:
     """To a total, with or without assignments of the new partitions; each topic on its own."""
     cluster = HandlerSetup()
     growing(cluster, TopicResult("b", None, 37, "fewer than now"))

@@ -127,7 +127,7 @@ async def fetch(node: GroupBroker, version: int, *, stable: bool = True) -> tupl
 
 
 @versions(txn_offset_commit)
-def test_txn_offset_commit(version: int) -> None:
+def test_offsets_of_a_transaction_wait_for_its_marker(version: int) -> None:
     """Pending until the marker, with the text that belongs to it; from version 5 on it adds its partition itself."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -146,7 +146,7 @@ def test_txn_offset_commit(version: int) -> None:
 
 
 @versions(write_txn_markers)
-def test_write_txn_markers(version: int) -> None:
+def test_markers_are_answered_at_commit(version: int) -> None:
     """Answered at commit, again with the same when it is repeated; other partitions are not here."""
 
     async def scenario(node: GroupBroker) -> None:

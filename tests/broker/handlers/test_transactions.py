@@ -98,7 +98,7 @@ async def end(
 
 
 @versions(find_coordinator)
-def test_find_coordinator_of_a_transactional_id(version: int) -> None:
+def test_a_transactional_id_has_a_coordinator(version: int) -> None:
     """Type 1; an empty id is INVALID_REQUEST. The first request creates the topic."""
 
     async def find(node: TransactionBroker, key: str) -> Any:
@@ -126,7 +126,7 @@ def test_find_coordinator_of_a_transactional_id(version: int) -> None:
 
 
 @versions(init_producer_id)
-def test_init_producer_id(version: int) -> None:
+def test_each_init_producer_id_begins_the_next_epoch(version: int) -> None:
     """Each call begins with the next epoch; without a transactional id every producer id is new."""
 
     async def scenario(node: TransactionBroker) -> None:
@@ -200,7 +200,7 @@ def test_add_partitions_to_txn_of_brokers(version: int) -> None:
 
 
 @versions(add_offsets_to_txn)
-def test_add_offsets_to_txn(version: int) -> None:
+def test_the_groups_offsets_become_part_of_the_transaction(version: int) -> None:
     """The group's partition of the offsets topic becomes part of the transaction."""
 
     async def scenario(node: TransactionBroker) -> None:
@@ -227,7 +227,7 @@ def test_add_offsets_to_txn(version: int) -> None:
 
 @versions(end_txn)
 @pytest.mark.parametrize("commit", [True, False])
-def test_end_txn(version: int, commit: bool) -> None:
+def test_the_end_of_a_transaction_sends_markers_to_all_leaders(version: int, commit: bool) -> None:
     """The leaders of all partitions get markers; version 5 returns the next epoch (KIP-890)."""
 
     async def scenario(node: TransactionBroker) -> None:
@@ -256,7 +256,7 @@ def test_end_txn(version: int, commit: bool) -> None:
 
 
 @versions(describe_transactions)
-def test_describe_transactions(version: int) -> None:
+def test_transactions_are_described_with_their_partitions(version: int) -> None:
     """State, producer, timeout, start and partitions; TRANSACTIONAL_ID_NOT_FOUND for others."""
 
     async def scenario(node: TransactionBroker) -> None:
@@ -278,7 +278,7 @@ def test_describe_transactions(version: int) -> None:
 
 
 @versions(list_transactions)
-def test_list_transactions(version: int) -> None:
+def test_transactions_are_listed_by_state_producer_and_age(version: int) -> None:
     """By state, producer id, running time and pattern; unknown states are named (KIP-664, 994, 1152)."""
 
     async def scenario(node: TransactionBroker) -> None:

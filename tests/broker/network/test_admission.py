@@ -20,6 +20,7 @@ from raftlog.broker.network.admission import (
 )
 from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import LISTENER, FakeClient, FakePartitionServer, api_versions
+from tests.kit.clock import Clock
 
 BROKER = ReplicaId(2, 12)
 
@@ -186,12 +187,12 @@ async def test_a_flood_of_refusals_is_a_few_lines() -> None:
 async def test_the_sweep_logs_the_end_of_a_flood() -> None:
     """An operator reads how many refusals there were, also if no further one comes."""
     fake = full_world()
-    now = 0.0
+    clock = Clock()
     with capture_logs() as logs:
-        fake.server.log = LimitedLog(get_logger(), lambda: now)
+        fake.server.log = LimitedLog(get_logger(), clock)
         for _ in range(100):
             fake.connect().send(api_versions(1))
-        now = LIMITED_EVERY_S
+        clock.advance(LIMITED_EVERY_S)
         fake.server._sweep(0)
     await fake.server.stop(grace_s=0)
     assert logs[-1]["event"] == "log_lines_suppressed"

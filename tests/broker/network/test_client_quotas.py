@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import heapq
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,35 +12,11 @@ from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.security.quotas import CLIENT_ID, FETCH, MUTATION, PRODUCE, REQUEST, USER, Quotas, Rates, Windows
 from tests.broker.fakes import FakeClient, FakePartitionServer, api_versions, batch, fetch, produce
 from tests.broker.network.test_admission import BROKER, prove
+from tests.kit.clock import Clock
 
 PRODUCE_API, FETCH_API = 0, 1
 ANYONE = ((CLIENT_ID, None),)
 SIZE = 5_000
-
-
-class ManualLoop:
-    """The clock and timers of a loop, moved by a test."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self._timers: list[tuple[float, int, Any, Callable[[], None]]] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, callback: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, asyncio.get_running_loop())
-        heapq.heappush(self._timers, (when, len(self._timers), handle, lambda: callback(*args)))
-        return handle
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass, and everything happen that is due."""
-        end = self.now + seconds
-        while self._timers and self._timers[0][0] <= end:
-            self.now, _, handle, call = heapq.heappop(self._timers)
-            if not handle.cancelled():
-                call()
-        self.now = end
 
 
 class QuotaWorld(FakePartitionServer):
@@ -51,7 +24,7 @@ class QuotaWorld(FakePartitionServer):
 
     def __init__(self, quotas: Quotas, **config: Any) -> None:
         super().__init__(**config)
-        self.loop = ManualLoop()
+        self.loop = Clock()
         self.quotas = self.server.quotas = ClientQuotas(self.server.counters, self.loop, Windows())  # type: ignore[arg-type]
         self.quotas.follow(quotas)
 
@@ -190,7 +163,7 @@ async def test_time_counts_whatever_it_was_used_for() -> None:
     client = world.connect()
     client.send(api_versions(1, version=2))
     assert throttle_ms(client, 18, 2) == 0
-    client.connection.took(18, 0.15)
+    client.connection.record_turn(18, 0.15)
     client.send(api_versions(2, version=2))
     assert throttle_ms(client, 18, 2) == 1_000, "it owes five seconds"
     world.loop.advance(1)
@@ -268,7 +241,7 @@ async def test_what_clients_make_a_broker_remember_is_bounded(monkeypatch: pytes
     client = world.connect()
     for number in range(20):
         limits = world.quotas.limits_of(client.connection, f"c{number}")
-        assert limits is not None and limits.produced(client.connection, 10) == 0
+        assert limits is not None and limits.count_produce(client.connection, 10) == 0
     assert len(world.quotas._limits) <= 4
     assert len(world.quotas._rates) <= 4
 

@@ -881,7 +881,7 @@ async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
     fake = FakePartitionServer()
     pipe, other = fake.connect(), fake.connect()
     kept: list[memoryview] = []
-    pipe.connection.dispatch = lambda connection, frame: kept.append(connection.lasting(frame))
+    pipe.connection.dispatch = lambda connection, frame: kept.append(connection.keep_bytes(frame))
     small, large = bytes([7]) * 1000, bytes([9]) * 600_000
     for body in (small, large):
         pipe.feed(len(body).to_bytes(4, "big") + body)
@@ -899,7 +899,7 @@ async def test_a_large_frame_that_a_task_still_needs_is_not_overwritten(is_close
     def dispatch(connection: Connection, frame: memoryview) -> None:
         if is_closed:
             connection.abort()
-        kept.append(connection.lasting(frame))
+        kept.append(connection.keep_bytes(frame))
 
     pipe.connection.dispatch = other.connection.dispatch = dispatch
     body = 4 * LARGE_BYTES

@@ -290,7 +290,7 @@ async def test_no_check_runs_while_no_connection_waits() -> None:
     assert len(fake.server.watch) == 0
 
 
-@pytest.mark.parametrize("method", ["check_progress", "cut"])
+@pytest.mark.parametrize("method", ["check_progress", "close_now"])
 async def test_a_look_that_fails_costs_that_connection_only(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

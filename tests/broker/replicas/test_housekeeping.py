@@ -17,6 +17,7 @@ from raftlog.storage import log_directory, segment_age
 from raftlog.storage.log_directory import decode_offsets
 from raftlog.storage.partition_files import TRUNCATION_MARK
 from tests.broker.broker_cluster import BrokerCluster, run_scenario, until
+from tests.kit.clock import Clock
 from tests.replication.replica_cluster import NOW_MS, batch
 
 NAME = TopicPartition("t", 0)
@@ -77,15 +78,20 @@ def test_deleted_records_stay_deleted_over_a_restart() -> None:
     run_scenario(scenario, size=1)
 
 
+async def delete_all_of_three(cluster: BrokerCluster) -> None:
+    """Delete three records; all checkpoints have that."""
+    cluster.create()
+    await cluster.pass_time(0.1)
+    await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
+    cluster[1].partition().delete_records(3)
+    await cluster.pass_time(65)
+
+
 def test_a_log_that_began_anew_has_the_records_before_its_former_log_start() -> None:
     """A power loss comes before the next checkpoint of log starts: that speaks of the log as it was before."""
 
     async def scenario(cluster: BrokerCluster) -> None:
-        cluster.create()
-        await cluster.pass_time(0.1)
-        await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
-        cluster[1].partition().delete_records(3)
-        await cluster.pass_time(65)
+        await delete_all_of_three(cluster)
         assert offsets(cluster, "log-start-offset-checkpoint") == {NAME: 3}
         cluster[1].host.call(cluster[1].partition().log.truncate_fully_and_start_at, 0)
         for value in "abcde":
@@ -101,11 +107,7 @@ def test_log_that_began_anew_and_stays_idle_is_not_judged_by_former_checkpoints(
     """No chore looks at it before its next batch, so all checkpoints speak of the log as it was; its mark stays."""
 
     async def scenario(cluster: BrokerCluster) -> None:
-        cluster.create()
-        await cluster.pass_time(0.1)
-        await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
-        cluster[1].partition().delete_records(3)
-        await cluster.pass_time(65)
+        await delete_all_of_three(cluster)
         cluster[1].host.call(cluster[1].partition().log.truncate_fully_and_start_at, 1)
         cluster.create("u")
         for _ in range(4):
@@ -291,11 +293,11 @@ def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create(partitions=10)
         await cluster.pass_time(0.1)
-        broker, clock, visited = cluster[1], [0.0], []
-        broker.replicas.stopwatch = lambda: clock[0]
+        broker, clock, visited = cluster[1], Clock(), []
+        broker.replicas.stopwatch = clock
 
         def slow(partition: object) -> bool:
-            clock[0] += 0.5
+            clock.advance(0.5)
             visited.append(cluster.loop.time())
             return True
 

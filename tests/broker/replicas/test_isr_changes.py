@@ -7,12 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from raftlog.broker.replicas.isr_changes import IsrChanges
-from raftlog.metadata.controller_api import (
-    AlterPartition,
-    AlterPartitionReply,
-    IsrChange,
-    IsrChangeResult,
-)
+from raftlog.metadata.broker_requests import AlterPartition, AlterPartitionReply, IsrChange, IsrChangeResult
 from tests.kit.waits import PATIENCE_S
 
 TOPIC_ID = UUID(int=7)

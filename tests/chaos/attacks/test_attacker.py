@@ -94,8 +94,8 @@ def test_a_line_distinguishes_answered_closed_and_silent():
     """The words of a report count these."""
     with door(echo) as port, Line(("127.0.0.1", port)) as line:
         assert line.ask(b"abcd") == b"\0\0\0\1abcd"
-        assert line.told() == "closed"
-        assert line.send(b"more") in (0, 4) and line.hear(0.1) is None
+        assert line.outcome() == "closed"
+        assert line.send(b"more") in (0, 4) and line.receive(0.1) is None
 
 
 def test_a_refused_connection_is_an_error():

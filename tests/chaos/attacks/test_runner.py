@@ -48,7 +48,7 @@ class Sessions:
     def ended(self, outcome: Outcome) -> None:
         self.lines.append(f"ended {outcome.attack} {outcome.status}")
 
-    def said(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         self.lines.append(line)
 
 

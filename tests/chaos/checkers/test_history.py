@@ -141,19 +141,21 @@ def test_a_last_line_without_an_end_that_is_whole_counts(tmp_path):
 
 def test_a_bad_line_in_the_middle_is_no_cut(tmp_path):
     """Only the last line may be."""
-    with pytest.raises(HistoryError, match="line 2"):
+    with pytest.raises(HistoryError) as refused:
         list(stored(tmp_path, GOOD, b'{"index"', GOOD))
+    assert refused.value.line == 2
 
 
 def test_a_file_that_is_all_cut_is_refused(tmp_path):
     """One bad line is no history."""
-    with pytest.raises(HistoryError, match="line 1"):
+    with pytest.raises(HistoryError) as refused:
         list(stored(tmp_path, b"garbage", end=b""))
+    assert refused.value.line == 1
 
 
 def test_an_empty_file_is_refused(tmp_path):
     """It records no operation."""
-    with pytest.raises(HistoryError, match="the file is empty"):
+    with pytest.raises(HistoryError):
         stored(tmp_path, end=b"")
 
 
@@ -166,8 +168,9 @@ def test_a_line_without_bounds_is_refused(tmp_path, monkeypatch):
 
 def test_empty_lines_count_for_nothing(tmp_path):
     """But they keep their numbers."""
-    with pytest.raises(HistoryError, match="line 4"):
+    with pytest.raises(HistoryError) as refused:
         list(stored(tmp_path, GOOD, b"", GOOD, b"x", GOOD))
+    assert refused.value.line == 4
 
 
 def test_a_file_that_grows_while_it_is_judged_ends_where_it_ended(tmp_path):
@@ -187,8 +190,9 @@ def test_lines_are_read_from_anything_that_yields_them():
     header, ops = read_history([json.dumps(GOOD).encode()])
     assert header == Header()
     assert len(list(ops)) == 1
-    with pytest.raises(HistoryError, match="line 2"):
+    with pytest.raises(HistoryError) as refused:
         list(read_history([json.dumps(GOOD), "x"])[1])
+    assert refused.value.line == 2
 
 
 def test_a_recorder_numbers_and_times_lines():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog_chaos.compare.figures import Comparison, Described, Figure
-from raftlog_chaos.compare.table import as_markdown, caption, heads, note_lines, rows, said
+from raftlog_chaos.compare.table import as_markdown, caption, format_number, heads, note_lines, rows
 
 SYSTEMS = [
     Described("raftlog", "raftlog", "1.0"),
@@ -66,4 +66,4 @@ def test_a_reason_is_printed_once_for_all_of_its_parts():
 )
 def test_numbers_have_the_digits_that_count(value, text):
     """Two or three of them."""
-    assert said(value) == text
+    assert format_number(value) == text

@@ -332,7 +332,7 @@ def test_every_fault_of_a_storm_strikes_and_is_felt(faults: tuple[str, ...], wan
         await scenario.weather.storm(8.0)
         await scenario.finish()
         assert not scenario.judge()
-        return Counter(scenario.weather.told())
+        return Counter(scenario.weather.fault_counts())
 
     seen: Counter[str] = Counter()
     for seed in range(1, 31):

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import told, violations
 from tests.kit.settings import SMALL
 
 SETTINGS = {
@@ -25,13 +24,3 @@ SETTINGS = {
 def shared_cluster() -> Iterator[Cluster]:
     with Cluster(3, settings=SETTINGS) as cluster:
         yield cluster
-
-
-@pytest.fixture(scope="module")
-def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """Three nodes that all modules share; at the end of each module their logs are checked."""
-    before = len(violations(shared_cluster))
-    yield shared_cluster
-    assert shared_cluster.running_ids() == set(shared_cluster.nodes)
-    found = violations(shared_cluster)[before:]
-    assert not found, told(found)

@@ -192,7 +192,7 @@ def test_a_silent_member_is_removed() -> None:
     assert setup.refused("a", 2) is UnknownMemberId
 
 
-def test_epochs_fence() -> None:
+def test_a_wrong_member_epoch_is_refused() -> None:
     """A member sends its epoch or the one before, as the response may be lost; epoch 0 always joins."""
     setup = Setup()
     setup.stable("m")

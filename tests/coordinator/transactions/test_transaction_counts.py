@@ -9,8 +9,7 @@ from raftlog.coordinator.transactions.transaction import (
     Transaction,
     TransactionState,
 )
-from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
-from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts
+from raftlog.coordinator.transactions.transaction_coordinator import OutcomeCounts, TransactionCoordinator
 from tests.coordinator.transactions.transaction_coordinator_setup import TransactionCoordinatorSetup
 
 

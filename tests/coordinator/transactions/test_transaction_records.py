@@ -15,8 +15,7 @@ from raftlog.coordinator.transactions.transaction import (
     TransactionChanged,
     TransactionState,
 )
-from raftlog.coordinator.transactions.transaction_records import decode, encode
-from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_records import TransactionReplay, decode, encode
 from raftlog.records.batch import build_batch, new_record
 
 texts = st.text(max_size=20)

@@ -29,7 +29,7 @@ from raftlog.coordinator.transactions.transaction import (
     TransactionChanged,
     TransactionState,
 )
-from raftlog.coordinator.transactions.transaction_counts import TransactionCapacity
+from raftlog.coordinator.transactions.transaction_coordinator import TransactionCapacity
 from raftlog.coordinator.transactions.transaction_records import KeyValue, encode_all
 from raftlog.coordinator.transactions.transaction_requests import EndTransaction, SendMarkers
 from tests.coordinator.transactions.transaction_coordinator_setup import (

@@ -19,8 +19,7 @@ from raftlog.coordinator.transactions.transaction_coordinator import (
     IDS_PER_SWEEP,
     TransactionCoordinator,
 )
-from raftlog.coordinator.transactions.transaction_records import KeyValue
-from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
+from raftlog.coordinator.transactions.transaction_records import KeyValue, TransactionReplay
 from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
     EndTransaction,

@@ -6,7 +6,7 @@ import time
 
 
 class Pace:
-    """Counts the records that are due since `began_at`, up to all of `rate * seconds`; the time is over at `until`."""
+    """Counts the records that are due since it was made, up to all of `rate * seconds`; the time is over at `until`."""
 
     def __init__(self, rate: int, seconds: float) -> None:
         self._rate = rate

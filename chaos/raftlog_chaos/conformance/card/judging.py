@@ -7,7 +7,7 @@ from typing import Final
 
 from raftlog_chaos.conformance import known
 from raftlog_chaos.conformance.card.result import NO_RIGHT, Outcome, Step, Value
-from raftlog_chaos.conformance.compare import Difference, Observation, differences, told
+from raftlog_chaos.conformance.compare import Difference, Observation, compared_steps, differences
 from raftlog_chaos.conformance.differences import Kind, Known, judge
 
 UNSUPPORTED: Final = "UNSUPPORTED_VERSION"
@@ -63,5 +63,5 @@ def steps_of(kafka: Observation, other: Observation) -> list[Step]:
             answer=each.answer,
             differing=[Value(path=path, kafka=mine, broker=others) for path, mine, others in each.differing],
         )
-        for each in told(kafka, other)
+        for each in compared_steps(kafka, other)
     ]

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from raftlog_chaos.conformance.compare import Told, lines_of
+from raftlog_chaos.conformance.compare import ComparedStep, lines_of
 
 Outcome = Literal["kept", "differs, on purpose", "differs", "not supported", "not run"]
 OUTCOMES: Final[tuple[Outcome, ...]] = (
@@ -109,7 +109,7 @@ def summed(results: Sequence[Result]) -> dict[Outcome, int]:
     return {outcome: counted[outcome] for outcome in OUTCOMES}
 
 
-def said(results: Sequence[Result]) -> str:
+def count_text(results: Sequence[Result]) -> str:
     """Return counts in words."""
     return ", ".join(f"{count:,} {outcome}" for outcome, count in summed(results).items() if count) or "none"
 
@@ -117,7 +117,7 @@ def said(results: Sequence[Result]) -> str:
 def closing(card: Card) -> str:
     """Return the card in one line."""
     count = len(card.histories)
-    return f"{count:,} {'history' if count == 1 else 'histories'}: {said(card.histories)}"
+    return f"{count:,} {'history' if count == 1 else 'histories'}: {count_text(card.histories)}"
 
 
 def story_of(result: Result, broker: str) -> Iterator[str]:
@@ -125,7 +125,7 @@ def story_of(result: Result, broker: str) -> Iterator[str]:
     yield f"{result.history}: {result.claim}"
     yield from (f"  {each}" for each in result.why)
     steps = [
-        Told(
+        ComparedStep(
             each.asked,
             each.fields,
             each.answer,

@@ -22,7 +22,7 @@ from raftlog_chaos.conformance.generation.plan import Plan
 from raftlog_chaos.conformance.generation.play import Play
 from raftlog_chaos.conformance.generation.words import draw_plan
 from raftlog_chaos.conformance.history import History, Needs
-from raftlog_chaos.conformance.run import NAMES, say
+from raftlog_chaos.conformance.run import NAMES, print_lines
 from raftlog_chaos.conformance.session import NotReady, Session
 
 JOBS: Final = 4
@@ -99,7 +99,7 @@ class Hunt:
             pair = self.compare(plan, number)
             found = self.compare(plan, number) if pair.kind else pair
         except (NotReady, OSError) as error:
-            say(f"generated/seed-{self.drawn.seed}/{number}: {error}")
+            print_lines(f"generated/seed-{self.drawn.seed}/{number}: {error}")
             with self._lock:
                 self.not_ready += 1
             return
@@ -110,9 +110,9 @@ class Hunt:
             is_new = bool(found.kind) and pair.kind == found.kind and not self.kinds[found.kind]
             self.kinds[found.kind] += bool(found.kind) and pair.kind == found.kind
         if pair.kind and pair.kind != found.kind:
-            say(f"{pair.history.label}: seen once: {pair.kind}", "")
+            print_lines(f"{pair.history.label}: seen once: {pair.kind}", "")
         if is_new:
-            self._tell(number, plan, found)
+            self._report(number, plan, found)
 
     def compare(self, plan: Plan, number: int) -> Pair:
         """Run a plan on both sides. Raises NotReady."""
@@ -121,7 +121,7 @@ class Hunt:
         judged = judge(differences(history.label, kafka, other), known.load())
         return Pair(history, kafka, other, judged.unknown, judged.used)
 
-    def _tell(self, number: int, plan: Plan, found: Pair) -> None:
+    def _report(self, number: int, plan: Plan, found: Pair) -> None:
         until = time.monotonic() + SHRINKING_S
 
         def is_the_same(steps: Sequence[int]) -> bool:
@@ -134,7 +134,7 @@ class Hunt:
         pair = self.compare(plan.only(kept), number)
         shown = pair if pair.kind else found
         steps = ",".join(map(str, kept))
-        say(
+        print_lines(
             *story(shown.history, shown.kafka, shown.other, names=NAMES),
             f"     generated --seed {self.drawn.seed} --first {number} --count 1 --steps {steps}",
             "",
@@ -143,10 +143,10 @@ class Hunt:
     def _end(self) -> int:
         kinds = +self.kinds
         for kind, times in kinds.most_common():
-            say(f"{times} times: {kind}")
+            print_lines(f"{times} times: {kind}")
         for why, times in self.listed.most_common():
-            say(f"{times} times, listed: {why}")
-        say(
+            print_lines(f"{times} times, listed: {why}")
+        print_lines(
             f"{self.compared} histories of seed {self.drawn.seed} in {time.monotonic() - self._began:.0f} s: "
             f"{len(kinds)} kinds of differences that are not listed, in {kinds.total()} histories; "
             f"{len(self.listed)} listed ones; {self.passing} differences did not show again; "
@@ -183,5 +183,5 @@ def hunt(drawn: Drawn, *, steps: Sequence[int] = ()) -> int:
         if not steps:
             return made.run()
         pair = made.compare(draw_plan(drawn.seed, drawn.first).only(steps), drawn.first)
-        say(*story(pair.history, pair.kafka, pair.other, names=NAMES))
+        print_lines(*story(pair.history, pair.kafka, pair.other, names=NAMES))
         return int(bool(pair.kind))

@@ -85,8 +85,7 @@ KNOWN: Final = (
     Known(
         "by design",
         "**Settings without effect** that Kafka changes at run time are stored, with a warning in the "
-        "log. Those about security that raftlog cannot carry out are refused, and so is "
-        "`cordoned.log.dirs`.",
+        "log. Those about security that raftlog cannot carry out are refused.",
     ),
     Known(
         "kafka's own fault",

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.base.config.cordon import unknown_dirs
+from raftlog.base.errors import InvalidConfig, InvalidRequest, KafkaError
 from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import (
@@ -17,7 +18,14 @@ from raftlog.broker.controller_requests import (
 )
 from raftlog.broker.long_work.turns import count_parts, each_part
 from raftlog.broker.rights import demand
-from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
+from raftlog.metadata.controller_api import (
+    APPEND,
+    DELETE,
+    SET,
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigResults,
+)
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Operation, ResourceType
@@ -48,6 +56,8 @@ class AlterationResult(NamedTuple):
     error_code: int = 0
     error_message: str | None = None
 
+
+CORDONED: Final = "cordoned.log.dirs"
 
 AlterationOf = Callable[[Any, bool], ConfigAlteration | AlterationResult]
 
@@ -148,6 +158,7 @@ async def _checked(
         try:
             check_right(broker, request, Operation.ALTER_CONFIGS, resource)
             made = alteration_of(each, times[resource] > 1)
+            _check_cordoned(broker, made)
             if isinstance(made, AlterationResult):
                 known[resource] = made
             else:
@@ -157,6 +168,22 @@ async def _checked(
 
     await each_part(broker.env, message.resources, check, size_of=lambda each: 1 + len(each.configs))
     return known, wanted
+
+
+def _check_cordoned(broker: BrokerContext, made: ConfigAlteration | AlterationResult) -> None:
+    """Raise InvalidConfig if this broker's cordoned.log.dirs would name another folder than its log directories."""
+    if isinstance(made, AlterationResult) or made.resource_type != RESOURCE_TYPES[BROKER]:
+        return
+    if made.resource_name != str(broker.config.node_id):
+        return
+    for op in made.ops:
+        if op.key == CORDONED and op.op in (SET, APPEND):
+            named = [each.strip() for each in (op.value or "").split(",") if each.strip()]
+            if unknown := unknown_dirs(named, broker.config.log_dirs):
+                known = ", ".join(broker.config.log_dirs)
+                raise InvalidConfig(
+                    f"{CORDONED} names {unknown[0]!r}; the log directories are {known}, and * is all"
+                )
 
 
 def _all_shown(done: list[ConfigAlteration], replace: bool, image: MetadataImage) -> bool:

@@ -1,13 +1,20 @@
-"""Limits of a cluster's metadata. Only the table; `raftlog.controller.metadata_limits` enforces it."""
+"""Limits of a cluster's metadata, and of a broker's memory on behalf of clients and other brokers. Only the tables.
+
+`raftlog.controller.metadata_limits` enforces the first, and `raftlog.base.memory` derives the parts of the second.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from raftlog.base.config.group import ConsumerGroupSettings
 from raftlog.base.config.setting import INT_MAX, setting
 
 MIB = 1 << 20
+
+DERIVED = -1
+"""The value of a setting that follows from another setting."""
 
 
 def _bound(name: str, default: int, doc: str, *, at_most: int = INT_MAX) -> Any:
@@ -65,4 +72,34 @@ class MetadataBounds:
         64 * MIB,
         "Most bytes of topics, partitions, configs and brokers together; what would add to them is refused",
         at_most=256 * MIB,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MemorySettings(ConsumerGroupSettings):
+    """The budget for memory, and its two largest parts."""
+
+    raftlog_memory_max_bytes: int = setting(
+        "raftlog.memory.max.bytes",
+        "long",
+        DERIVED,
+        "Most memory for what clients and brokers send and are sent; -1: half of what the container or else the "
+        "machine has, 512 MiB at most",
+        at_least=DERIVED,
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        "long",
+        DERIVED,
+        "Most bytes of requests in memory, beyond which connections are not read; -1: three sixteenths of "
+        "raftlog.memory.max.bytes, where Kafka sets no limit",
+        at_least=DERIVED,
+    )
+    raftlog_answers_max_bytes: int = setting(
+        "raftlog.answers.max.bytes",
+        "long",
+        DERIVED,
+        "Most bytes of answers that clients have not taken yet, beyond which requests wait; -1: a quarter of "
+        "raftlog.memory.max.bytes",
+        at_least=DERIVED,
     )

@@ -1,0 +1,25 @@
+"""The line of `raftlog produce` at a terminal: how many records it sent, and where to."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.cli.produce import sent_line
+
+
+@pytest.mark.parametrize(
+    ("counts", "line"),
+    [
+        ({}, "topic t: 0 records sent"),
+        ({2: 1}, "topic t: 1 record sent: 1 to partition 2"),
+        ({1: 400, 0: 600}, "topic t: 1000 records sent: 600 to partition 0, 400 to partition 1"),
+    ],
+)
+def test_the_line_counts_records_by_partition(counts: dict[int, int], line: str) -> None:
+    """In the order of the partitions."""
+    assert sent_line("t", counts) == line
+
+
+def test_many_partitions_are_counted() -> None:
+    """Eight are named."""
+    assert sent_line("t", dict.fromkeys(range(10), 1)).endswith("1 to partition 7, and to 2 more partitions")
