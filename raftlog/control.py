@@ -67,7 +67,7 @@ from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels
 from raftlog.quorum.journal import DIRECTORY_ID
-from raftlog.quorum.quorum import CannotListen, Quorum
+from raftlog.quorum.quorum import CannotListen, NoLeaderWarning, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import NAME, DamagedJournal
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.cli import exits
 from raftlog.cli.client_settings import read_settings
 from raftlog.cli.cluster_command import Topic, Topics, noun, verb
@@ -25,6 +25,7 @@ Config = Annotated[
 ]
 LOST_WITH: Final = {
     CONSUMER_OFFSETS_TOPIC: "every group's committed offsets and members",
+    SHARE_GROUP_STATE_TOPIC: "what every share group has done with its records",
     TRANSACTION_STATE_TOPIC: "every transactional id, and what their open transactions are to become",
 }
 """The content of internal topics, as a warning before a deletion."""

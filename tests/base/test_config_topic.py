@@ -21,6 +21,7 @@ from raftlog.base.config.describe import (
     describe_topic,
 )
 from raftlog.base.errors import InvalidConfig
+from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from tests.kit.errors import raises_faults
 
 
@@ -210,3 +211,19 @@ def test_a_value_that_an_older_version_stored_is_in_the_way_of_nothing() -> None
     validate_topic_configs({**topic, "retention.ms": "5"}, stored=topic)
     with pytest.raises(InvalidConfig, match="must have no empty item"):
         validate_topic_configs(topic)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("retention.ms", "1"),
+        ("retention.bytes", "1"),
+    ],
+)
+def test_the_states_of_share_groups_are_neither_compacted_nor_aged(name: str, value: str) -> None:
+    """Each of their updates counts until its coordinator deletes it (KIP-932)."""
+    validate_topic_configs({"cleanup.policy": "delete", "retention.ms": "-1"}, topic=SHARE_GROUP_STATE_TOPIC)
+    with pytest.raises(InvalidConfig, match=name):
+        validate_topic_configs({name: value}, topic=SHARE_GROUP_STATE_TOPIC)

@@ -25,7 +25,7 @@ from raftlog.base.config.setting import LONG_MAX, Setting, settings_of
 from raftlog.base.config.tls import TlsSettings, admin_tls_names, split_tls_override
 from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
-from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.base.types import INTERNAL_TOPICS, SHARE_GROUP_STATE_TOPIC
 
 __all__ = [
     "ConfigFaults",
@@ -293,10 +293,10 @@ def parse_topic_configs(
         except ValueError as error:
             if not is_stored:
                 faults.append(Fault(name, "", f"{error}, but is {text!r}"))
-    laws = dict(_topic_laws(values, topic in INTERNAL_TOPICS))
+    laws = dict(_topic_laws(values, topic))
     if laws and stored:  # what held already is no fault of this change
         kept = {name: value for name, value in values.items() if stored.get(name) == configs[name]}
-        held = dict(_topic_laws(kept, topic in INTERNAL_TOPICS))
+        held = dict(_topic_laws(kept, topic))
         laws = {name: rule for name, rule in laws.items() if name not in held}
     faults += [Fault(name, "", rule) for name, rule in laws.items()]
     if faults:
@@ -304,9 +304,11 @@ def parse_topic_configs(
     return values
 
 
-def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str, str]]:
+def _topic_laws(values: Mapping[str, Any], topic: str) -> Iterable[tuple[str, str]]:
     policy = values.get("cleanup.policy", ("delete",))
-    if internal and "compact" not in policy and "cleanup.policy" in values:
+    if topic == SHARE_GROUP_STATE_TOPIC:
+        yield from _share_state_laws(values)
+    elif topic in INTERNAL_TOPICS and "compact" not in policy and "cleanup.policy" in values:
         yield (
             "cleanup.policy",
             "internal topics must stay compacted: without that they grow for ever, or forget",
@@ -315,6 +317,18 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
         yield "min.compaction.lag.ms", "must be at most max.compaction.lag.ms"
     if values.get("remote.storage.enable"):
         yield "remote.storage.enable", "raftlog has no tiered storage"
+
+
+def _share_state_laws(values: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Each update counts, until the share coordinator deletes it: neither compaction nor age may."""
+    if "compact" in values.get("cleanup.policy", ()):
+        yield (
+            "cleanup.policy",
+            "must be delete: compaction would keep only the last update of a share partition",
+        )
+    for name in ("retention.ms", "retention.bytes"):
+        if values.get(name, -1) != -1:
+            yield name, "must be -1: the share coordinators delete the records that do not count"
 
 
 def validate_topic_configs(

@@ -52,7 +52,7 @@ log = get_logger(__name__)
 
 
 class StateStore(Protocol):
-    """The states of share partitions, as a leader uses them: `share_state_client` by default."""
+    """The states of share partitions, as a leader uses them (`ShareStateClient`)."""
 
     async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> StoredState: ...
 
@@ -82,6 +82,7 @@ class LedSharePartition(Guard):
         self._changed = changed
         self._state_epoch = -1
         self._machine: SharePartition | None = None
+        self._loading = asyncio.Lock()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         """The requests that wait for each write."""
         self._writer: asyncio.Task[None] | None = None
@@ -89,18 +90,26 @@ class LedSharePartition(Guard):
         self._timer_at = inf
 
     async def load(self, first_offset: Callable[[], int]) -> None:
-        """Read the state back. `first_offset` is called if no leader has set a start offset yet.
+        """Read the state back, once. `first_offset` is called if no leader has set a start offset yet.
 
         Raises what the share coordinator answers; the object is finished if that cannot pass.
         """
-        try:
-            stored = await self._store.read(self.key, leader_epoch=self.leader_epoch)
-        except FENCED as error:
-            self.end(error)
-            raise
-        self._state_epoch = stored.state_epoch
-        start_offset = first_offset() if stored.start_offset < 0 else stored.start_offset
-        self._machine = SharePartition(start_offset, stored.batches, limits=self._limits())
+        async with self._loading:
+            if self._machine is not None:
+                return
+            try:
+                stored = await self._store.read(self.key, leader_epoch=self.leader_epoch)
+            except FENCED as error:
+                self.end(error)
+                raise
+            self._state_epoch = stored.state_epoch
+            start_offset = first_offset() if stored.start_offset < 0 else stored.start_offset
+            self._machine = SharePartition(start_offset, stored.batches, limits=self._limits())
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it has its state, and is in use."""
+        return self._machine is not None and self.over is None
 
     @property
     def machine(self) -> SharePartition:

@@ -31,19 +31,72 @@ class StoredState(NamedTuple):
     batches: tuple[StateBatch, ...]
 
 
-async def read_state(broker: LocalBroker, key: SharePartitionKey, *, leader_epoch: int) -> StoredState:
-    """Return a state, and fence all leaders of lower epochs.
+class ShareStateClient:
+    """The share coordinators of the cluster, as a broker's leaders reach them."""
 
-    Raises InvalidRequest for an uninitialized state, FencedLeaderEpoch, and errors that may pass.
-    """
-    make = request_builders(ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION)
-    partition = make.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
-    topic = make.ReadStateData(topic_id=key.topic_id, partitions=(partition,))
-    message = make.ReadShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
-    found = await _ask(broker, key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message)
-    return StoredState(
-        int(found.state_epoch), int(found.start_offset), tuple(map(_state_batch, found.state_batches))
-    )
+    def __init__(self, broker: LocalBroker) -> None:
+        self._broker = broker
+
+    async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> StoredState:
+        """Return a state, and fence all leaders of lower epochs.
+
+        Raises InvalidRequest for an uninitialized state, FencedLeaderEpoch, and errors that may pass.
+        """
+        make = request_builders(ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION)
+        partition = make.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
+        topic = make.ReadStateData(topic_id=key.topic_id, partitions=(partition,))
+        message = make.ReadShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
+        found = await self._ask(key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message)
+        return StoredState(
+            int(found.state_epoch), int(found.start_offset), tuple(map(_state_batch, found.state_batches))
+        )
+
+    async def write(
+        self, key: SharePartitionKey, write: StateWrite, *, state_epoch: int, leader_epoch: int
+    ) -> None:
+        """Write a change of a state; it is committed when this returns.
+
+        Raises FencedLeaderEpoch or FencedStateEpoch if another leader or an administrator has taken over. After any
+        other error the change may have been written or not.
+        """
+        make = request_builders(ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION)
+        partition = make.PartitionData(
+            partition=key.partition,
+            state_epoch=state_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
+            state_batches=tuple(
+                make.StateBatch(
+                    first_offset=each.first_offset,
+                    last_offset=each.last_offset,
+                    delivery_state=int(each.state),
+                    delivery_count=each.delivery_count,
+                )
+                for each in write.batches
+            ),
+        )
+        topic = make.WriteStateData(topic_id=key.topic_id, partitions=(partition,))
+        message = make.WriteShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
+        await self._ask(key, ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION, message)
+
+    async def _ask(self, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any) -> Any:
+        """Return the part of the response for the partition. Raises its error."""
+        assert self._broker.links is not None, "the broker server provides it"
+        coordinator = share_coordinator(self._broker.image(), str(key))
+        answer = await self._broker.links.ask(coordinator, api_key, version, message, timeout_s=ANSWERED_S)
+        parts = [
+            each
+            for topic in answer.results
+            if topic.topic_id == key.topic_id
+            for each in topic.partitions
+            if each.partition == key.partition
+        ]
+        if len(parts) != 1:
+            raise BrokerNotAvailable("the share coordinator answered something else")
+        if parts[0].error_code != NONE:
+            raise from_code(int(parts[0].error_code), parts[0].error_message)
+        return parts[0]
 
 
 def _state_batch(each: Any) -> StateBatch:
@@ -55,54 +108,3 @@ def _state_batch(each: Any) -> StateBatch:
         DeliveryState(each.delivery_state),
         int(each.delivery_count),
     )
-
-
-async def write_state(
-    broker: LocalBroker, key: SharePartitionKey, write: StateWrite, *, state_epoch: int, leader_epoch: int
-) -> None:
-    """Write a change of a state; it is committed when this returns.
-
-    Raises FencedLeaderEpoch or FencedStateEpoch if another leader or an administrator has taken over. After any other
-    error the change may have been written or not.
-    """
-    make = request_builders(ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION)
-    partition = make.PartitionData(
-        partition=key.partition,
-        state_epoch=state_epoch,
-        leader_epoch=leader_epoch,
-        start_offset=write.start_offset,
-        delivery_complete_count=write.delivery_complete_count,
-        state_batches=tuple(
-            make.StateBatch(
-                first_offset=each.first_offset,
-                last_offset=each.last_offset,
-                delivery_state=int(each.state),
-                delivery_count=each.delivery_count,
-            )
-            for each in write.batches
-        ),
-    )
-    topic = make.WriteStateData(topic_id=key.topic_id, partitions=(partition,))
-    message = make.WriteShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
-    await _ask(broker, key, ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION, message)
-
-
-async def _ask(
-    broker: LocalBroker, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any
-) -> Any:
-    """Return the part of the response for the partition. Raises its error."""
-    assert broker.links is not None, "the broker server provides it"
-    coordinator = share_coordinator(broker.image(), str(key))
-    answer = await broker.links.ask(coordinator, api_key, version, message, timeout_s=ANSWERED_S)
-    parts = [
-        each
-        for topic in answer.results
-        if topic.topic_id == key.topic_id
-        for each in topic.partitions
-        if each.partition == key.partition
-    ]
-    if len(parts) != 1:
-        raise BrokerNotAvailable("the share coordinator answered something else")
-    if parts[0].error_code != NONE:
-        raise from_code(int(parts[0].error_code), parts[0].error_message)
-    return parts[0]

@@ -253,21 +253,39 @@ def test_a_fenced_leader_is_finished() -> None:
 
 
 def test_a_leader_begins_with_what_is_stored() -> None:
-    """Without a start offset it begins where the group's config says; an uninitialized state is no state."""
+    """It reads the state back once, and tries again after an error that may pass."""
 
     async def scenario(leader: Leader) -> None:
         leader.store.stored = CoordinatorNotAvailable()
         with pytest.raises(CoordinatorNotAvailable):
             await leader.load()
-        assert leader.led.over is None
+        assert leader.led.over is None and not leader.led.is_loaded
         leader.store.stored = StoredState(3, 4, (StateBatch(4, 5, DeliveryState.ACKNOWLEDGED, 1),))
         await leader.load(17)
         assert leader.led.machine.start_offset == 6
-        leader.store.stored = StoredState(3, -1, ())
+        leader.store.stored = StoredState(3, 9, ())
+        await leader.load()
+        assert leader.led.machine.start_offset == 6 and leader.led.is_loaded
+
+    run_scenario(scenario)
+
+
+def test_a_group_begins_where_its_config_says() -> None:
+    """share.auto.offset.reset, if no leader has written a start offset; the log may begin later."""
+
+    async def scenario(leader: Leader) -> None:
         await leader.load(17)
         assert leader.led.machine.start_offset == 17
         leader.led.advance_log_start(20)
         assert leader.led.machine.next_fetch_offset() == 20
+
+    run_scenario(scenario)
+
+
+def test_a_state_that_is_not_initialized_is_no_state() -> None:
+    """The object is finished: only another may load it later."""
+
+    async def scenario(leader: Leader) -> None:
         leader.store.stored = InvalidRequest()
         with pytest.raises(InvalidRequest):
             await leader.load()

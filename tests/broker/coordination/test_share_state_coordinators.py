@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.base.config import validate_topic_configs
 from raftlog.base.errors import (
     FencedLeaderEpoch,
     InvalidGroupId,
@@ -84,6 +85,7 @@ def test_the_topic_is_made_when_a_state_is_looked_up() -> None:
             50,
             1,
         )
+        validate_topic_configs(topic.configs, topic=topic.name)
         assert topic.configs["cleanup.policy"] == "delete"
         assert topic.configs["retention.ms"] == topic.configs["retention.bytes"] == "-1"
         with pytest.raises(InvalidGroupId):

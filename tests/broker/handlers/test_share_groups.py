@@ -20,7 +20,7 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
-from raftlog.broker.coordination.share_state_client import StoredState, read_state, write_state
+from raftlog.broker.coordination.share_state_client import ShareStateClient, StoredState
 from raftlog.broker.handlers import (
     HELD_BACK,
     describe_groups,
@@ -242,20 +242,20 @@ def test_a_leader_reads_and_writes_the_state_of_its_partition() -> None:
     async def scenario(node: StateBroker) -> None:
         node.asker = 1
         node.broker.links = OwnLinks(node)  # type: ignore[assignment]
-        key = SharePartitionKey("g", TOPIC_ID, 1)
+        key, store = SharePartitionKey("g", TOPIC_ID, 1), ShareStateClient(node.broker)
         with pytest.raises(InvalidRequest):
-            await read_state(node.broker, key, leader_epoch=4)
+            await store.read(key, leader_epoch=4)
         await node.share_states.initialize(InitializeState(key, 2))
-        assert await read_state(node.broker, key, leader_epoch=4) == StoredState(2, -1, ())
+        assert await store.read(key, leader_epoch=4) == StoredState(2, -1, ())
         batches = (StateBatch(7, 9, DeliveryState.ACKNOWLEDGED, 1),)
         change = StateWrite(1, 5, batches, 3, (), ())
-        await write_state(node.broker, key, change, state_epoch=2, leader_epoch=4)
-        assert await read_state(node.broker, key, leader_epoch=5) == StoredState(2, 5, batches)
+        await store.write(key, change, state_epoch=2, leader_epoch=4)
+        assert await store.read(key, leader_epoch=5) == StoredState(2, 5, batches)
         assert (await node.share_states.summary(key)).delivery_complete_count == 3
         with pytest.raises(FencedLeaderEpoch):
-            await write_state(node.broker, key, change, state_epoch=2, leader_epoch=4)
+            await store.write(key, change, state_epoch=2, leader_epoch=4)
         with pytest.raises(FencedStateEpoch):
-            await write_state(node.broker, key, change, state_epoch=1, leader_epoch=5)
+            await store.write(key, change, state_epoch=1, leader_epoch=5)
 
     run_states(scenario)
 

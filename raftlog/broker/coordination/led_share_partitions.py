@@ -1,0 +1,82 @@
+"""The share partitions whose logs this broker leads: made by the first fetch, and dropped with the leadership.
+
+Each belongs to one leadership. After a new leader epoch, or after it was fenced, there is another, which begins from
+the written state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.broker.coordination.led_share_partition import LedSharePartition, StateStore
+from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.partition_lookup import find_replica, locate
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.replication.partition import Partition
+from raftlog.sharing.delivery import ShareLimits
+
+
+class LedSharePartitions:
+    """`changed(key)` is called when records of a share partition may have become available, or it is finished."""
+
+    def __init__(
+        self, broker: LocalBroker, store: StateStore, *, changed: Callable[[SharePartitionKey], None]
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._changed = changed
+        self._led: dict[SharePartitionKey, LedSharePartition] = {}
+
+    def __len__(self) -> int:
+        return len(self._led)
+
+    async def get(self, key: SharePartitionKey) -> LedSharePartition:
+        """Return a share partition, with its state read back.
+
+        Raises UnknownTopicId, UnknownTopicOrPartition, NotLeaderOrFollower, and what the share coordinator answers.
+        """
+        replica = locate(self._broker, key.topic_id, key.partition)
+        if not replica.is_leader:
+            raise NotLeaderOrFollower
+        led = self._led.get(key)
+        if led is None or led.over is not None or led.leader_epoch != replica.leader_epoch:
+            self._drop(key)
+            led = self._led[key] = LedSharePartition(
+                key,
+                replica.leader_epoch,
+                self._store,
+                limits=ShareLimits,
+                changed=partial(self._changed, key),
+            )
+        await led.load(lambda: replica.high_watermark)
+        led.advance_log_start(replica.log_start_offset)
+        return led
+
+    def on_metadata(self) -> None:
+        """Drop what this broker no longer leads. Called after the replicas have applied an image."""
+        for key, led in tuple(self._led.items()):
+            replica = find_replica(self._broker, key.topic_id, key.partition)
+            if led.over is not None or not _leads(replica, led.leader_epoch):
+                self._drop(key)
+
+    def release_member(self, group_id: str, member_id: str) -> None:
+        """Give up all locks of a member whose share session ended."""
+        for key, led in tuple(self._led.items()):
+            if key.group_id == group_id and led.is_loaded:
+                led.release_member(member_id)
+
+    def close(self) -> None:
+        """Finish all share partitions; their requests are answered with NOT_LEADER_OR_FOLLOWER."""
+        for key in tuple(self._led):
+            self._drop(key)
+
+    def _drop(self, key: SharePartitionKey) -> None:
+        led = self._led.pop(key, None)
+        if led is not None:
+            led.end(NotLeaderOrFollower())
+
+
+def _leads(replica: Partition | None, leader_epoch: int) -> bool:
+    return replica is not None and replica.is_leader and replica.leader_epoch == leader_epoch
