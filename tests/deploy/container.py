@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from raftlog.testing.netns import Namespace
-from raftlog.testing.node_process import environment_of_nodes
 
 IMAGE: Final = {
     "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -26,7 +25,7 @@ IMAGE: Final = {
 }
 """The variables of the image, as deploy/Dockerfile sets them."""
 ENTRYPOINT: Final = ("raftlog",)
-FROM_HERE: Final = ("LANG", "RAFTLOG_PATIENCE")
+LOG_TAIL: Final = 3000
 
 
 class Mount(NamedTuple):
@@ -79,8 +78,8 @@ class Container:
     ) -> None:
         self._folder, self._command, self._mounts = folder, command, mounts
         self._user, self._read_only, self._network = user, read_only, network
-        here = {name: text for name, text in environment_of_nodes().items() if name in FROM_HERE}
-        self._environment = here | IMAGE | dict(environment)
+        self._environment = IMAGE | dict(environment)
+        self._log_path = folder.parent / f"{folder.name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -89,7 +88,7 @@ class Container:
         script = (
             f"{self._script()}\nexec chroot {self._root} {shlex.join([*self._user.command, *self._command])}"
         )
-        with (self._folder.parent / f"{self._folder.name}.log").open("ab") as log, self._network.inside():
+        with self._log_path.open("ab") as log, self._network.inside():
             self._process = subprocess.Popen(
                 ["unshare", "--mount", "--propagation=private", "sh", "-ec", script],
                 stdin=subprocess.PIPE,
@@ -150,6 +149,9 @@ class Container:
     def ends_within(self, seconds: float) -> bool:
         """Wait for the process to end, at most so long; returns whether it has."""
         return ends_within(self._process, seconds)
+
+    def log_tail(self) -> str:
+        return self._log_path.read_text(errors="replace")[-LOG_TAIL:]
 
     def signal(self, number: int) -> None:
         """Send a signal, unless the process has ended."""

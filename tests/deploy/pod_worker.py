@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tests.deploy.container import Container, ends_within
 from tests.deploy.kubernetes_api import Object, Refused
@@ -55,7 +55,7 @@ class PodWorker:
         host = self._kubelet.take_host()
         try:
             self._address = self._kubelet.network.addresses[host].host
-            self.container = self._kubelet.make_container(self._pod, self._network_of(host))
+            self.container = self._kubelet.make_container(self._pod, self._kubelet.network.hosts[host])
             while not (self._deleted.is_set() or self._closed.is_set()):
                 self._live()
             self._leave()
@@ -66,11 +66,8 @@ class PodWorker:
                 self.container.kill()
             self._kubelet.give_back(host)
 
-    def _network_of(self, host: int) -> Any:
-        return self._kubelet.network.hosts[host]
-
     def _live(self) -> None:
-        """Run the container until it ends, a probe says that it has to, or the pod is deleted."""
+        """Run the container until a probe says that it has to end, or the pod is deleted."""
         container = self._running
         container.start()
         self._note("started")
@@ -78,14 +75,19 @@ class PodWorker:
         self._probes = {each: Probe(each, self._spec, self._address) for each in kinds}
         self._started, self._ready = "startup" not in self._probes, "readiness" not in self._probes
         self._report()
-        while container.running and not self._closed.is_set():
+        stopped = False
+        while not (stopped or self._closed.is_set()):
             if self._deleted.is_set():
                 self._stop(self._grace_s)
+                stopped = True
             elif failed := self._failed_probe():
                 self._note(f"{failed} failed")
                 own = self._probes[failed].spec.get("terminationGracePeriodSeconds")
                 self._stop(self._pod["spec"]["terminationGracePeriodSeconds"] if own is None else own)
-            elif not container.ends_within(PAUSE_S):
+                stopped = True
+            elif container.ends_within(PAUSE_S):
+                raise RuntimeError(f"{self.name} ended by itself: {container.log_tail()}")
+            else:
                 self._probe_readiness()
         container.kill()
         self._note(f"ended with {container.exit_code}")
