@@ -135,7 +135,7 @@ def test_a_cluster_of_a_test_alone_is_hurt_and_healed(tmp_path):
         tmp_path,
         """
         import pytest
-from raftlog.testing.probe import NewTopic, create_topic, view_cluster, view_topics
+        from raftlog.testing.probe import NewTopic, create_topic, view_cluster, view_topics
 
         @pytest.mark.raftlog(faults=True, settings={"num.partitions": "2"})
         def test_it(raftlog_cluster):
