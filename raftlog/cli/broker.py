@@ -88,15 +88,26 @@ def log_dirs(
     number: Annotated[int | None, typer.Argument(metavar="ID", help="default: all brokers")] = None,
     *,
     form: Form,
-) -> None:
+) -> int:
     """Show what is in the brokers' folders, and what is free there."""
     if number is not None:
         _broker(target, number)
     target.demand("DESCRIBE")  # a refusal would show as no folders
-    rows = _folders(target, number)
+    brokers = [each.broker_id for each in target.brokers()] if number is None else [number]
+    rows, failures = [], []
+    for each in brokers:
+        try:
+            rows += _folders(target, each)
+        except Failure as failure:
+            failures.append(failure)
+    if failures and not rows:
+        raise failures[0]
     if form is Form.TABLE:
         rows = [{**row, **{name: in_bytes(row[name]) for name in ("bytes", "free")}} for row in rows]
     print_rows(rows, form, ("broker", "replicas", "bytes", "free", "cordoned", "error", "folder"))
+    for left_out in failures:
+        print(f"raftlog: some folders are missing: {left_out}", file=sys.stderr)
+    return failures[0].code if failures else exits.OK
 
 
 @verb(broker, "cordon")
@@ -309,11 +320,10 @@ def _broker(target: Target, number: int) -> dict[str, Any]:
     raise Failure(f"there is no broker {number}; the brokers are {there}", exits.NOT_FOUND)
 
 
-def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
-    brokers = [each.broker_id for each in target.brokers()] if number is None else [number]
+def _folders(target: Target, number: int) -> list[dict[str, Any]]:
     return [
         {
-            "broker": broker,
+            "broker": number,
             "folder": folder.log_dir,
             "replicas": sum(len(topic.partitions) for topic in folder.topics),
             "bytes": sum(part.partition_size for topic in folder.topics for part in topic.partitions),
@@ -322,8 +332,7 @@ def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
             "cordoned": getattr(folder, "is_cordoned", False),
             "error": "offline" if folder.error_code else None,
         }
-        for broker in brokers
-        for folder in log_dirs_of(target, broker)
+        for folder in log_dirs_of(target, number)
     ]
 
 

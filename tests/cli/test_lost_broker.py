@@ -70,6 +70,9 @@ def test_commands_name_the_node_that_hangs_and_what_helps(
         code, out, err = invoke("group", "list", *first, "-m", "3")
         assert out.startswith("group")
         assert code == exits.OK or "some groups are missing: broker 3 does not answer" in err
+        code, out, err = invoke("broker", "log-dirs", *first, "-m", "3")
+        assert out.startswith("broker") and "node-1" in out and "node-2" in out
+        assert code == exits.OK or "some folders are missing: broker 3 does not answer" in err
         code, _, err = invoke("topic", "list", *last, "-m", "1")
         assert code == exits.UNREACHABLE and "-b HOST:PORT,HOST:PORT" in err
         code, _, err = invoke("cluster", "health", "--http", cluster.admin_url(3), "-m", "1")
