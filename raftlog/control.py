@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config.network import find_listener
+from raftlog.base.config.network import find_listener, format_address
 from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
 from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
@@ -43,6 +43,7 @@ from raftlog.metadata.controller_api import (
     RemoveVoter,
     Reply,
     Request,
+    UpdateVoter,
     decode_reply,
     decode_request,
     encode,
@@ -66,6 +67,7 @@ from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels
 from raftlog.quorum.journal import DIRECTORY_ID
+from raftlog.quorum.no_leader_warning import NoLeaderWarning
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import NAME, DamagedJournal
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
     from raftlog.quorum.channel_tls import ChannelTls
     from raftlog.quorum.observer import Observer
+    from raftlog.quorum.voters_record import Voter
 
 log = get_logger("quorum")
 
@@ -82,9 +85,6 @@ SUBMIT_S: Final = 10.0
 
 PROBE_S: Final = 0.3
 """How long a broker that is missed may take to answer, seconds."""
-
-LEADERLESS_S: Final = 5.0
-"""Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
 
 QUORUM_THREADS: Final = 2
 """Its journal's syncs, and a snapshot being written meanwhile."""
@@ -140,6 +140,7 @@ class ControlPlane:
             self.controller.lateness = env.lateness
             self.controller.wall_clock_ms = env.wall_clock_ms
             self.controller.ages = env.ages
+            self.controller.history = metadata.history
             self.controller.features = metadata.features
             self.controller.levels_of_voters = self.quorum.levels_of_voters
             self.controller.unrecorded_voters = self.quorum.unrecorded_voters
@@ -160,7 +161,7 @@ class ControlPlane:
         follows = self.quorum or self.observer
         assert follows is not None
         self.voters: Callable[[], Mapping[int, tuple[str, int]]] = lambda: follows.voters
-        self._no_leader = _NoLeaderWarning(self.voters, self.quorum)
+        self._no_leader = NoLeaderWarning(self.voters, self.quorum)
         self._follows = follows
         self._tls: PeerTls | None = None
         follows.identity = replace(follows.identity, levels=_levels(metadata))
@@ -227,6 +228,7 @@ class ControlPlane:
                 raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
             except UnsupportedMetadata as error:
                 raise JournalUnusable(str(error)) from error
+            self._join_voters(self.quorum)
         elif self.observer is not None:
             await self.observer.start()
         if not self._led.is_set():
@@ -323,7 +325,7 @@ class ControlPlane:
         assert self.controller is not None and self.quorum is not None
         if isinstance(request, DescribeQuorum):
             answer(self._describe(self.quorum) if self.quorum.leading else ErrorReply(NotController.code))
-        elif isinstance(request, AddVoter | RemoveVoter):
+        elif isinstance(request, AddVoter | RemoveVoter | UpdateVoter):
             self._spawn(self._change_voters(request, answer))
         else:
             if isinstance(request, BrokerHeartbeat):
@@ -332,7 +334,9 @@ class ControlPlane:
             self._arm()
         return answered
 
-    async def _change_voters(self, request: AddVoter | RemoveVoter, answer: Callable[[Reply], None]) -> None:
+    async def _change_voters(
+        self, request: AddVoter | RemoveVoter | UpdateVoter, answer: Callable[[Reply], None]
+    ) -> None:
         assert self.quorum is not None
         try:
             answer(await self.quorum.change_voters(request))
@@ -369,13 +373,39 @@ class ControlPlane:
             self._led.clear()
         else:
             self._led.set()
+            self._client.leader_changed()
+            self._heartbeats.leader_changed()
         if self.controller is not None:
             if leading:
-                self.controller.on_elected(term, self._metadata.image, self._loop.time())
+                assert self.quorum is not None
+                heard_at = self.quorum.leader_heard_at
+                self.controller.on_elected(term, self._metadata.image, self._loop.time(), heard_at=heard_at)
             else:
                 self.controller.resign()
             self._arm()
+        if leader_id is not None and self.quorum is not None and self.quorum.own_move is not None:
+            self._spawn(self._move_voter(self.quorum.own_move))
         self.on_leader_changed()
+
+    def _join_voters(self, quorum: Quorum) -> None:
+        """Have this node make itself a voter, if its config says so."""
+        if not self._config.controller_quorum_auto_join_enable:
+            return
+        from raftlog.quorum.auto_join import AutoJoin, own_address
+
+        address = own_address(self._config)
+        if address is not None:
+            self._spawn(AutoJoin(quorum, address, lambda asked, s: self.submit(asked, timeout=s)).run())
+
+    async def _move_voter(self, voter: Voter) -> None:
+        """Have a new leader write down the address of this voter that the config names: it has moved."""
+        node_id, directory_id = voter.voter_id, voter.directory_id
+        address = format_address(voter.host, voter.port)
+        asked = UpdateVoter(node_id, directory_id, voter.host, voter.port, by=f"node {node_id}")
+        try:
+            await self.submit(asked)
+        except KafkaError as error:
+            log.warning("voter_address_kept", node_id=node_id, address=address, reason=str(error))
 
     def _committed(self, image: MetadataImage) -> None:
         assert self.controller is not None
@@ -485,42 +515,6 @@ async def _open_tls(tls: PeerTls, env: Env) -> None:
         await tls.open(env.offload)
     except TlsUnusable as error:
         raise ConnectionError(f"cannot secure connections to controllers: {error}") from error
-
-
-class _NoLeaderWarning:
-    """Logs once that the node has known no leader for LEADERLESS_S, with the voters it looks for."""
-
-    def __init__(self, voters: Callable[[], Mapping[int, tuple[str, int]]], quorum: Quorum | None) -> None:
-        self._voters = voters
-        self._quorum = quorum
-        self._timer: asyncio.TimerHandle | None = None
-
-    def changed(self, leader_id: int | None) -> None:
-        """Note the leader."""
-        if leader_id is not None:
-            self.close()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LEADERLESS_S, self._log)
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _log(self) -> None:
-        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters().items())}
-        more: dict[str, Any] = {}
-        if (quorum := self._quorum) is not None:
-            more["unreached"] = [text for each, text in addresses.items() if not quorum.linked(each)]
-            if (reason := quorum.why_no_leader()) is not None:
-                more["reason"] = reason
-        log.warning(
-            "quorum_leader_not_found",
-            leaderless_s=LEADERLESS_S,
-            voters=list(addresses.values()),
-            votes_needed=len(addresses) // 2 + 1,
-            **more,
-        )
 
 
 class _Machine:

@@ -30,7 +30,7 @@ from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
-from raftlog.base.types import KEPT_SECRET, METADATA_FOLDER, NO_EPOCH
+from raftlog.base.types import KEPT_SECRET, METADATA_FOLDER, NO_EPOCH, SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.controller_session import ControllerSession
@@ -404,12 +404,10 @@ class BrokerRole:
         self.replicas.peers.on_leader_found = self.absences.found
         session = self.context.session = self._make_session()
         session.probe = lambda broker_id: control.start_probe(broker_id, session.probed)
-        verifier = self.context.verifier = TransactionVerifier(self.context)
-        self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
         self.links = self.context.links = BrokerLinks(
             env, config.node_id, self.replicas.peers.connect, partial(serve_own, self.context)
         )
-        self.transactions = self.context.transactions = TransactionCoordinators(self.context)
+        self._make_coordinators()
         self.survey = TransactionSurvey(self.context)
         self.server = BrokerServer(self.context, dispatch)
         self.housekeeping = Housekeeping(self.replicas)
@@ -436,6 +434,11 @@ class BrokerRole:
         self.replicas.on_directory_failed = self._directory_failed
         self.replicas.logs.on_full = self.lifecycle.nudge
         control.on_leader_changed = self.lifecycle.nudge
+
+    def _make_coordinators(self) -> None:
+        verifier = self.context.verifier = TransactionVerifier(self.context)
+        self.coordinators = self.context.groups = GroupCoordinators(self.context, verifier)
+        self.transactions = self.context.transactions = TransactionCoordinators(self.context)
 
     def _make_session(self) -> ControllerSession:
         session = ControllerSession(
@@ -481,6 +484,8 @@ class BrokerRole:
             task.cancel()
         await self.coordinators.close()
         await self.transactions.close()
+        if self.context.made_share_states is not None:
+            await self.context.made_share_states.close()
         self.links.close()
         await self.server.stop()
         await self.housekeeping.stop()
@@ -519,6 +524,8 @@ class BrokerRole:
         self.replicas.on_metadata(old, new)
         self.coordinators.on_metadata(old, new)
         self.transactions.on_metadata(old, new)
+        if self.context.made_share_states is not None or SHARE_GROUP_STATE_TOPIC in new.topics:
+            self.context.share_states.on_metadata(old, new)
         self.lifecycle.on_metadata()
 
     def _note_silent_members(self, silent: frozenset[int]) -> None:

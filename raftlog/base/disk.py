@@ -356,8 +356,8 @@ class RealDisk:
         sync_dir(path)
 
     def read_file(self, path: str) -> bytes:
-        with open(path, "rb") as file:
-            return file.read()
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
 
     def write_file(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         write_file(path, data, secret=True, sync=sync)

@@ -19,7 +19,7 @@ from raftlog.base.errors import (
     PolicyViolation,
     TopicAlreadyExists,
 )
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image, wait_for_leaders
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.long_work.turns import each_part
@@ -33,6 +33,12 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 TIMEOUT_MS: Final = 3_000
 """The timeout of a Metadata request's wait for the controller; clients retry."""
+
+SHARE_STATE_PARTITIONS: Final = 50
+SHARE_STATE_REPLICAS: Final = 3
+SHARE_STATE_MIN_ISR: Final = 2
+SHARE_STATE_SEGMENT_BYTES: Final = 100 * 1024 * 1024
+"""The defaults of `share.coordinator.state.topic.*` (KIP-932)."""
 
 _TELLING: Final = frozenset({InvalidReplicationFactor.code, InvalidTopic.code, PolicyViolation.code})
 """Errors that a retry will not change."""
@@ -94,6 +100,8 @@ def _all_there(names: Collection[str], image: MetadataImage) -> bool:
 def _new_topic(broker: LocalBroker, name: str) -> NewTopic:
     if name == CONSUMER_OFFSETS_TOPIC:
         return offsets_topic(broker)
+    if name == SHARE_GROUP_STATE_TOPIC:
+        return share_state_topic(broker)
     return transactions_topic(broker) if name == TRANSACTION_STATE_TOPIC else NewTopic(name)
 
 
@@ -119,6 +127,25 @@ def transactions_topic(broker: LocalBroker) -> NewTopic:
             "compression.type": "uncompressed",
             "min.insync.replicas": str(min(config.transaction_state_log_min_isr, replicas)),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        },
+    )
+
+
+def share_state_topic(broker: LocalBroker) -> NewTopic:
+    """Return the creation request of __share_group_state. Its coordinators delete the records that do not count."""
+    replicas = _replicas(broker, SHARE_STATE_REPLICAS)
+    return NewTopic(
+        SHARE_GROUP_STATE_TOPIC,
+        num_partitions=SHARE_STATE_PARTITIONS,
+        replication_factor=replicas,
+        configs={
+            "cleanup.policy": "delete",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": str(min(SHARE_STATE_MIN_ISR, replicas)),
+            "retention.bytes": "-1",
+            "retention.ms": "-1",
+            "segment.bytes": str(SHARE_STATE_SEGMENT_BYTES),
             "unclean.leader.election.enable": "false",
         },
     )

@@ -18,6 +18,7 @@ from raftlog.security.tokens import TokenKey
 
 if TYPE_CHECKING:
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
+    from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
     from raftlog.broker.metadata_view import MetadataViews
@@ -50,6 +51,18 @@ class BrokerContext(LocalBroker):
     """The responses that handlers.metadata keeps encoded between requests."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
+
+    made_share_states: ShareStateCoordinators | None = None
+    """What `share_states` made; None until this broker coordinates a state, or a state is looked up."""
+
+    @property
+    def share_states(self) -> ShareStateCoordinators:
+        """The share coordinators of this broker. Few clusters have share groups."""
+        if self.made_share_states is None:
+            from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
+
+            self.made_share_states = ShareStateCoordinators(self)
+        return self.made_share_states
 
     def __post_init__(self) -> None:
         self.token_key = TokenKey(self.config.delegation_token_secret_key)

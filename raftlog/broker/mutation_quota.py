@@ -14,7 +14,7 @@ from raftlog.base.errors import KafkaError, ThrottlingQuotaExceeded
 from raftlog.broker.api import Api
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts
-from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection

@@ -220,7 +220,7 @@ class Session:
         try:
             runner = Runner(
                 case,
-                stock_rig(testbed, retries=not case.expect.unseen),
+                stock_rig(testbed, retries=not case.expect.unseen, racks=case.racks),
                 seed=self._seed,
                 keep=history.keep,
                 on_progress=screen.progress,

@@ -20,6 +20,7 @@ from raftlog.base.config.files import parse_properties
 from raftlog.base.disk import RealDisk
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.initial_voters import FirstVoters, read_first_voters
 from raftlog.cli.server import read_config
 from raftlog.metadata.bootstrap import write_bootstrap
 from raftlog.metadata.metadata_records import ScramCredentialChanged
@@ -27,6 +28,22 @@ from raftlog.storage.log_directory import META_PROPERTIES, LogDirectory
 
 MOST_USERS: Final = 100
 """The maximum number of --add-scram options. Create further users once the cluster runs."""
+
+Standalone = Annotated[
+    bool, typer.Option("--standalone", "-s", help="this node is the only voter; others can be added")
+]
+InitialControllers = Annotated[
+    str | None,
+    typer.Option(
+        "--initial-controllers",
+        "-I",
+        metavar="ID@HOST:PORT:DIRECTORY_ID,…",
+        help="the first voters with their directories, the same on each of them",
+    ),
+]
+NoInitialControllers = Annotated[
+    bool, typer.Option("--no-initial-controllers", "-N", help="this node is added to the voters later")
+]
 
 
 def format_folders(
@@ -51,17 +68,28 @@ def format_folders(
             "password-file=PATH keeps the password out of the list of processes. May be repeated",
         ),
     ] = None,
+    standalone: Standalone = False,
+    initial_controllers: InitialControllers = None,
+    no_initial_controllers: NoInitialControllers = False,
 ) -> int:
     """Name the cluster in a node's empty data folders. Optional: a first start does it by itself."""
     node = read_config(config, [])
     users = _read_users(node, add_scram or [])
+    first = read_first_voters(
+        node,
+        standalone=standalone,
+        initial_controllers=initial_controllers,
+        no_initial_controllers=no_initial_controllers,
+    )
     asked = cluster_id or node.cluster_id
     if users and len(node.voters) > 1 and not asked:
         raise Failure(
             "--add-scram with several voters needs --cluster-id, the same on all of them", exits.USAGE
         )
     chosen = asked or _random_cluster_id()
-    folders = node.log_dirs if "broker" in node.roles else (node.metadata_log_dir,)
+    folders: tuple[str, ...] = node.log_dirs if "broker" in node.roles else (node.metadata_log_dir,)
+    if first.directory_id is not None and node.metadata_log_dir not in folders:
+        folders = (*folders, node.metadata_log_dir)
     there = _formatted(folders)
     if asked:
         for folder, found in there.items():
@@ -76,7 +104,15 @@ def format_folders(
                 exits.EXISTS,
             )
         users = []
-    _format(node, folders, cluster_id=chosen, there=there, users=users)
+    if first.dynamic and there:
+        if not ignore_formatted:
+            raise Failure(
+                f"{next(iter(there))} is formatted already, and first voters are for a new cluster: use raftlog quorum "
+                "once it runs",
+                exits.EXISTS,
+            )
+        first = FirstVoters()
+    _format(node, folders, cluster_id=chosen, there=there, users=users, first=first)
     return 0
 
 
@@ -87,19 +123,25 @@ def _format(
     cluster_id: str,
     there: dict[str, str | None],
     users: Sequence[ScramCredentialChanged],
+    first: FirstVoters,
 ) -> None:
     """Write the users first, so that a formatted folder never lacks them."""
     disk = RealDisk()
-    if users:
-        write_bootstrap(disk, node.metadata_log_dir, users)
+    if users or first.dynamic:
+        write_bootstrap(disk, node.metadata_log_dir, users, kraft_version=int(first.dynamic))
         for each in users:
             print(f"{node.metadata_log_dir} has user {each.user} for {each.mechanism}")
     for folder in folders:
         if folder in there:
             print(f"{folder} is formatted already: cluster {there[folder]}")
             continue
+        given = first.directory_id if folder == node.metadata_log_dir else None
         LogDirectory.open(
-            disk, folder, node_id=node.node_id, cluster_id=cluster_id, new_directory_id=uuid.uuid4
+            disk,
+            folder,
+            node_id=node.node_id,
+            cluster_id=cluster_id,
+            new_directory_id=lambda given=given: given or uuid.uuid4(),  # type: ignore[misc]
         )
         print(f"{folder} formatted: node {node.node_id} of cluster {cluster_id}")
 

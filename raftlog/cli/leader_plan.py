@@ -15,7 +15,7 @@ Changes = list[tuple[PartitionKey, int, int]]
 
 
 class _Topic:
-    """The leaders of one topic's partitions; `by_pair[a][b]`: the partitions that `a` leads and `b` has too."""
+    """The leaders of one topic's partitions; `by_pair[a][b]`: the partitions that a leads and b has too."""
 
     def __init__(self, partitions: Mapping[PartitionKey, Sequence[int]]) -> None:
         self.led: Counter[int] = Counter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -11,20 +12,27 @@ import typer
 
 from raftlog.base.config.network import parse_address
 from raftlog.base.types import METADATA_TOPIC, NO_DIRECTORY, decode_uuid, encode_uuid
+from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.feature_levels import upgrade_metadata
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_command import http_verb
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.metadata.features import KRAFT_VERSION
 from raftlog.protocol.apis import ApiKey
 
-quorum = noun("Show the metadata quorum, and add and remove voters.")
+quorum = noun("Show the metadata quorum, and add, remove and replace voters.")
 
 CHANGE_MS = 30_000
 """How long a new voter may take to catch up."""
 
 Id = Annotated[int, typer.Argument(metavar="ID")]
+Place = tuple[str, int]
+Controller = Annotated[
+    str, typer.Option("--controller", metavar="HOST:PORT", help="the node's controller listener")
+]
 DirectoryId = Annotated[
     str | None, typer.Option("--directory-id", metavar="ID", help="default: as the quorum shows it")
 ]
@@ -145,6 +153,24 @@ def replication(target: Target, *, form: Form) -> None:
     print_rows(rows, form)
 
 
+@http_verb(quorum, "why", prints_rows=True)
+def why(api: HttpApi, *, form: Form) -> None:
+    """Show who changed the voters, and when: the last 20 changes, newest first."""
+    changes = api.ask("GET", "/v1/quorum")["changes"]
+    columns = ("at", "node", "change", "by", "directory_id")
+    rows = [
+        {
+            "at": each["at"],
+            "node": each["node_id"],
+            "change": each["kind"],
+            "by": each["by"],
+            "directory_id": each["directory_id"],
+        }
+        for each in changes
+    ]
+    print_rows(rows, form, columns)
+
+
 @verb(quorum, "dynamic")
 def make_dynamic(target: Target) -> None:
     """Have the metadata hold the voters, so that they can change: kraft.version 1, which never goes back."""
@@ -153,21 +179,60 @@ def make_dynamic(target: Target) -> None:
 
 
 @verb(quorum, "add")
-def add(
+def add(target: Target, number: Id, *, controller: Controller, directory_id: DirectoryId = None) -> None:
+    """Make an observer with a metadata log a voter, once it has caught up."""
+    place = _parse_place(controller)
+    _add(target, number, place, _directory_of(target, number, directory_id, votes=False))
+
+
+@verb(quorum, "remove")
+def remove(target: Target, number: Id, *, directory_id: DirectoryId = None) -> None:
+    """Make a voter an observer. Afterwards its process may be stopped."""
+    _remove(target, number, _directory_of(target, number, directory_id, votes=True))
+
+
+@verb(quorum, "replace")
+def replace(
     target: Target,
-    number: Id,
-    *,
-    controller: Annotated[
-        str, typer.Option("--controller", metavar="HOST:PORT", help="the node's controller listener")
+    old: Annotated[str, typer.Argument(metavar="OLD[:DIRECTORY_ID]", help="the voter to remove")],
+    new: Annotated[
+        int, typer.Argument(metavar="NEW", help="the node to add; OLD itself if it has a new disk")
     ],
+    *,
+    controller: Controller,
     directory_id: DirectoryId = None,
 ) -> None:
-    """Make an observer with a metadata log a voter, once it has caught up."""
-    try:
-        host, port = parse_address(controller)
-    except ValueError as error:
-        raise Failure(f"--controller: {error}") from None
-    directory = _directory_of(target, number, directory_id, votes=False)
+    """Add a voter, and remove another once the new one has caught up. To go on after a failure, repeat it.
+
+    A node with a new disk is removed first, with its former directory: the quorum has one voter of each id.
+    """
+    place = _parse_place(controller)
+    number, _, former = old.partition(":")
+    if not number.isdecimal():
+        raise Failure(f"{old}: neither a node's id nor ID:DIRECTORY_ID", exits.USAGE)
+    old_id = int(number)
+    voters = {each.node: each.directory_id for each in quorum_of(target).replicas if each.votes}
+    former = former or voters.get(old_id) or ""
+    steps: list[Callable[[], None]] = []
+    if new == old_id or new not in voters:
+        directory = _directory_of(target, new, directory_id, votes=False)
+        steps.append(partial(_add, target, new, place, directory))
+    if former and voters.get(old_id) == former:
+        removal = partial(_remove, target, old_id, _parse_directory(former))
+        steps.insert(0 if new == old_id else len(steps), removal)
+    if not steps:
+        print(f"node {new} is a voter already, and node {old_id} is none")
+    for position, step in enumerate(steps):
+        try:
+            step()
+        except Failure as failure:
+            state = "one of two steps is done" if position else "the voters are as before"
+            advice = f"{state}: once the reason is mended, repeat the command"
+            raise Failure(str(failure), failure.code, details=(*failure.details, advice)) from None
+
+
+def _add(target: Target, number: int, place: Place, directory: UUID) -> None:
+    host, port = place
 
     def build(make: Any) -> Any:
         listener = make.Listener(name=_listener_name(target), host=host, port=port)
@@ -183,10 +248,7 @@ def add(
     print(f"node {number} is a voter, with directory {encode_uuid(directory)}")
 
 
-@verb(quorum, "remove")
-def remove(target: Target, number: Id, *, directory_id: DirectoryId = None) -> None:
-    """Make a voter an observer. Afterwards its process may be stopped."""
-    directory = _directory_of(target, number, directory_id, votes=True)
+def _remove(target: Target, number: int, directory: UUID) -> None:
     target.ask(
         ApiKey.REMOVE_RAFT_VOTER,
         lambda make: make.RemoveRaftVoterRequest(
@@ -198,13 +260,26 @@ def remove(target: Target, number: Id, *, directory_id: DirectoryId = None) -> N
     print(f"node {number} is no voter any more")
 
 
+def _parse_place(text: str) -> Place:
+    """Return the host and port of --controller. Raise Failure."""
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise Failure(f"--controller: {error}") from None
+
+
+def _parse_directory(text: str) -> UUID:
+    """Return a directory id. Raise Failure."""
+    try:
+        return decode_uuid(text)
+    except ValueError:
+        raise Failure(f"{text}: not a directory id of 22 characters") from None
+
+
 def _directory_of(target: Target, number: int, asked: str | None, *, votes: bool) -> UUID:
     """Return the directory of a node: as asked, or as the quorum shows it. Raise Failure."""
     if asked is not None:
-        try:
-            return decode_uuid(asked)
-        except ValueError:
-            raise Failure(f"--directory-id {asked}: not a directory id of 22 characters") from None
+        return _parse_directory(asked)
     found = [each for each in quorum_of(target).replicas if each.node == number]
     for each in found:
         if each.votes == votes and each.directory_id is not None:

@@ -16,7 +16,7 @@ or this controller's was late at all recently. It also has it for some time afte
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final, Literal, NamedTuple
 
@@ -46,16 +46,24 @@ HUNG_AFTER_S: Final = 1.0
 HEARTBEATS_MISSED: Final = 2
 """The least of that in intervals of heartbeats. If that is the whole session, no broker is probed for its silence."""
 
-PREDECESSOR_SILENT_S: Final = 0.4
-"""How long the predecessor of a new controller was silent in the quorum before: an election timeout, in seconds."""
+SOONER_S: Final = 0.3
+"""A new controller probes its predecessor so much sooner: most voters missed its messages, which come more often."""
+
+PROBE_ENDS_S: Final = 0.35
+"""A probe has a result within this where the controller is on time, in seconds."""
 
 HUNG_AGAIN_S: Final = 600.0
 """Seconds in which a broker that hung and came back is not fenced before the end of its session."""
+
+HUNG_REASON: Final = "no heartbeat, and no answer to a probe"
+"""Why a broker is fenced that hangs."""
 
 SAME_MS: Final = 1_000
 """A clock that moved by less counts as unchanged, since heartbeats take time."""
 
 NEVER: Final = float("inf")
+
+NEVER_HUNG: Final[Mapping[int, float]] = {}
 
 ProbeResult = Literal["refused", "alive", "accepted", "silent", "unreachable"]
 """accepted: the machine accepted the connection, but no response came in time."""
@@ -124,21 +132,40 @@ class BrokerLiveness:
         """The brokers that last reported that all their log directories are cordoned; likewise."""
 
     def start_sessions(
-        self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
+        self,
+        broker_ids: Iterable[int],
+        now: float,
+        *,
+        connected: Container[int],
+        predecessor: int,
+        heard_at: float | None = None,
+        hung_at: Mapping[int, float] = NEVER_HUNG,
     ) -> None:
         """Begin as a new controller: `broker_ids` are unfenced, and suspected until their first heartbeat.
 
         The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
+        `heard_at` is when the quorum last heard it, by default now. `hung_at` is when brokers were fenced that hung.
         """
         for broker_id in broker_ids:
             entry = self._entries[broker_id] = LivenessEntry()
             entry.session_ends_at = now + self._patience_s(0.0)
             if broker_id not in connected:
                 entry.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
-                if broker_id == predecessor:
-                    entry.hung_at = self._hung_at(now - PREDECESSOR_SILENT_S)
             self._enqueue(broker_id, entry)
         self.suspected = frozenset(self._entries)
+        for broker_id, fenced_at in hung_at.items():
+            self._entries.setdefault(broker_id, LivenessEntry()).patient_until = fenced_at + HUNG_AGAIN_S
+        self._probe_predecessor(predecessor, now, now if heard_at is None else heard_at)
+
+    def _probe_predecessor(self, broker_id: int, now: float, heard_at: float) -> None:
+        """Have one probe decide whether it hangs: the first, if it was silent for long enough."""
+        entry = self._entries.get(broker_id)
+        if entry is None or entry.probe_at != now or now < entry.patient_until:
+            return
+        entry.hung_at = max(now, self._hung_at(heard_at - SOONER_S))
+        if entry.hung_at < now + PROBE_ENDS_S:
+            entry.probe_at = None
+        self._enqueue(broker_id, entry)
 
     def _patience_s(self, late_s: float) -> float:
         """Return the session timeout of a broker whose loop is this late: longer if it or this controller is slow."""
@@ -235,7 +262,7 @@ class BrokerLiveness:
         if entry.is_asked:
             entry.is_asked = False
             if result == "accepted" and not self._lateness.was_late:
-                entry.has_hung, entry.fence_reason = True, "no heartbeat, and no answer to a probe"
+                entry.has_hung, entry.fence_reason = True, HUNG_REASON
                 self._to_fence[broker_id] = None
                 return
         if broker_id not in self.suspected:

@@ -28,24 +28,26 @@ from raftlog.controller import (
     voters,
 )
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
-from raftlog.controller.broker_liveness import BrokerClocks, BrokerLiveness, ProbeResult
+from raftlog.controller.broker_liveness import HUNG_REASON, BrokerClocks, BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS
 from raftlog.controller.eligible_leaders import add_eligible_leaders, decide_release, min_insync_rule
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
+from raftlog.metadata.bootstrap import BootstrapRecords
 from raftlog.metadata.broker_requests import BrokerHeartbeat
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.controller_api import ChargeMutations, ErrorReply, MutationsCharged, Reply, Request
+from raftlog.metadata.controller_api import ErrorReply, Reply, Request
 from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.history import History
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (
     Batch,
     ControllerElected,
     Record,
-    ScramCredentialChanged,
 )
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.record_levels import check_records
 from raftlog.metadata.record_replay import apply_records
 from raftlog.security.quotas import Windows
@@ -94,7 +96,9 @@ class Controller:
         """The clock for the start and refusal of delegation tokens. Set before it leads, too."""
         self.ages: Ages | None = None
         """The time by which expired tokens are removed; None: tokens are kept. Set before it leads."""
-        self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
+        self.history: History | None = None
+        """The changes of brokers, and why. Set before it leads, as the next."""
+        self.bootstrap: BootstrapRecords = ()
         """The users that this node's folder was formatted with. They count if it names the cluster."""
         self.features = SUPPORTED_FEATURES
         """The levels that this node supports. Set before it leads, as the next."""
@@ -105,6 +109,7 @@ class Controller:
         self._log = get_logger("controller", node_id=node_id)
         self._term = -1
         self._predecessor = NO_BROKER
+        self._predecessor_heard_at = 0.0
         self._phase = "idle"
         self._announced = False
         self._runner: Runner[MetadataImage] = Runner(
@@ -135,14 +140,20 @@ class Controller:
         """True from the commit of our election to the end of our leadership."""
         return self._phase == "active"
 
-    def on_elected(self, term: int, image: MetadataImage, now: float) -> None:
-        """Take over the leadership of `term`; `image` is everything committed so far."""
+    def on_elected(
+        self, term: int, image: MetadataImage, now: float, *, heard_at: float | None = None
+    ) -> None:
+        """Take over the leadership of `term`; `image` is everything committed so far.
+
+        `heard_at`: when the quorum's former leader was last heard, by default now.
+        """
         if term == self._term and self._phase != "idle":
             return
         assert term > image.controller_epoch, "a term has one leader, and it leads once"
         self.resign()
         self._term = term
         self._predecessor = image.controller_id
+        self._predecessor_heard_at = now if heard_at is None else heard_at
         self._phase = "electing"
         self._announced = False
         self._seen_at = now
@@ -192,12 +203,29 @@ class Controller:
         present = {*self._connected, self._node_id}
         self._mutations, self._clocks = None, BrokerClocks()
         self._configs_seen = None  # another controller's own configuration may differ from this one's
-        self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
+        self._soft.start_sessions(
+            self._unfenced(),
+            now,
+            connected=present,
+            predecessor=self._predecessor,
+            heard_at=self._predecessor_heard_at,
+            hung_at=self._hung_at(now),
+        )
         if not image.cluster_id:
             self._decide(self._name_cluster)
         self._sweep(Cause("new_controller", self._node_id))
         self._probe_due(now)
         self._log.info("controller_became_active", controller_epoch=self._term)
+
+    def _hung_at(self, now: float) -> dict[int, float]:
+        """Return when brokers were last fenced for hanging, loop seconds: former controllers knew, and are gone."""
+        if self.history is None or self.ages is None:
+            return {}
+        now_ms = self.ages.believed_ms()
+        fenced = {each: self.history.fenced_at_ms(each, HUNG_REASON) for each in self._runner.tail.brokers}
+        return {
+            each: now - max(0, now_ms - at_ms) / 1000 for each, at_ms in fenced.items() if at_ms is not None
+        }
 
     def _charge(self, request: ChargeMutations, now: float) -> MutationsCharged:
         """Count what a request changes against its user's quotas; a new controller begins at zero."""

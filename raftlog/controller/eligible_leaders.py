@@ -100,7 +100,7 @@ def with_eligible_leaders(
         after = changed(before, record)
         candidates = before.trusted if record.eligible is None else record.eligible
         is_small = len(isr) < after.effective_min_isr(needed)
-        # After an unclean election no replica is known to have its leader's log. The leader of a lost ISR commits nothing.
+        # After an unclean election no replica is known to have its leader's log. A lost ISR's leader commits nothing.
         is_unclean = after.unclean_epoch != before.unclean_epoch
         if lost or (is_small and not is_unclean):
             eligible = after.in_replica_order(set(candidates).difference(isr))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.security.quotas import MUTATION, CountedAs, Quotas, TokenBucket, Windows, quota_for
 
 MAX_KEPT: Final = 10_000

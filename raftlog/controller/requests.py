@@ -26,7 +26,6 @@ from raftlog.metadata.controller_api import (
     AddVoter,
     AlterConfigs,
     ByClient,
-    ChargeMutations,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -40,9 +39,11 @@ from raftlog.metadata.controller_api import (
     TopicResults,
     UnregisterBroker,
     UpdateFeatures,
+    UpdateVoter,
 )
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
 from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.mutation_charges import ChargeMutations
 from raftlog.metadata.quorum_description import DescribeQuorum
 from raftlog.metadata.record_levels import check_feature_levels, check_level
 
@@ -163,6 +164,7 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     DescribeQuorum: ControllerRequest(_not_decided, None),
     AddVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE, after_retry=_voter_changed),
     RemoveVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE, after_retry=_voter_changed),
+    UpdateVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE),
 }
 """The requests that any controller gets soon; `admin_requests` has the others."""
 

@@ -8,7 +8,8 @@ from uuid import UUID
 from raftlog.base.machine import Decision
 from raftlog.base.types import encode_uuid
 from raftlog.controller.decisions import LogEvent
-from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level
+from raftlog.metadata.bootstrap import BootstrapRecords
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.metadata_records import (
     ClusterNamed,
@@ -27,12 +28,14 @@ def decide_first_metadata(
     *,
     supported: Iterable[SupportedFeature],
     directories: Mapping[int, UUID],
-    bootstrap: tuple[ScramCredentialChanged, ...],
+    bootstrap: BootstrapRecords,
 ) -> Decision:
     """Name a new cluster, at the newest level that its nodes support, with its first voters and users."""
     level = next((each.highest for each in supported if each.name == RAFTLOG_METADATA_VERSION), None)
     levels = () if level is None else (FeatureChanged(RAFTLOG_METADATA_VERSION, level),)
     recorded = directories if level is not None and level >= VOTERS_SINCE else {}
+    if level is None or level < VOTERS_CHANGE:
+        bootstrap = tuple(each for each in bootstrap if not isinstance(each, FeatureChanged))
     voters = tuple(VoterRegistered(*each) for each in recorded.items())
     return Decision(
         (ClusterNamed(cluster_id), *levels, *voters, *bootstrap),
@@ -42,6 +45,7 @@ def decide_first_metadata(
             *(
                 LogEvent("info", "scram_credential_set", {"user": each.user, "mechanism": each.mechanism})
                 for each in bootstrap
+                if isinstance(each, ScramCredentialChanged)
             ),
         ),
     )

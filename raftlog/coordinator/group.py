@@ -7,7 +7,7 @@ answered for.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -20,6 +20,9 @@ from raftlog.coordinator.consumer.consumer_membership import (
     apply_consumer,
 )
 from raftlog.coordinator.partition_map import PartitionKey, PartitionMap
+
+if TYPE_CHECKING:
+    from raftlog.coordinator.share.share_membership import ShareMembership, ShareRecord
 
 EMPTY: Final = "Empty"
 PREPARING_REBALANCE: Final = "PreparingRebalance"
@@ -141,17 +144,17 @@ class TransactionEnded(msgspec.Struct, frozen=True):
     commit: bool
 
 
-ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord
+ReadRecord: TypeAlias = "GroupChanged | OffsetCommitted | ConsumerRecord | ShareRecord"
 """A record's key and value; its batch shows whether an offset is pending."""
 
-GroupRecord = ReadRecord | TransactionalOffsetCommitted | TransactionEnded
+GroupRecord: TypeAlias = "ReadRecord | TransactionalOffsetCommitted | TransactionEnded"
 
 
 class Group(msgspec.Struct, frozen=True):
     """A group. `exists` is False for a group without records.
 
-    `consumer` is set for groups of the consumer protocol (KIP-848), with an empty `membership`. `preparing` is True
-    only in readers' views during a rebalance, never in records.
+    `consumer` is set for groups of the consumer protocol (KIP-848) and `share` for share groups (KIP-932), with an
+    empty `membership`. `preparing` is True only in readers' views during a rebalance, never in records.
     """
 
     group_id: str
@@ -164,16 +167,25 @@ class Group(msgspec.Struct, frozen=True):
     next_pending_number: int = 0
     """The number for the next pending offset."""
     consumer: ConsumerMembership | None = None
+    share: ShareMembership | None = None
 
     @property
     def exists(self) -> bool:
-        has_members = self.has_metadata or self.preparing or self.consumer is not None
+        is_modern = self.consumer is not None or self.share is not None
+        has_members = self.has_metadata or self.preparing or is_modern
         return has_members or bool(self.offsets) or bool(self.pending)
+
+    @property
+    def modern(self) -> ConsumerMembership | None:
+        """The members and assignments of a consumer group or a share group: of Kafka's ModernGroup."""
+        return self.consumer if self.share is None else self.share.consumer
 
     @property
     def state(self) -> str:
         if self.consumer is not None:
             return self.consumer.state
+        if self.share is not None:
+            return self.share.state
         if self.preparing:
             return PREPARING_REBALANCE
         return self.membership.state if self.exists else DEAD
@@ -220,6 +232,7 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
     membership, described = group.membership, group.has_metadata
     positions: GroupOffsets[CommittedOffset] | None = None
     consumer: list[ConsumerRecord] = []
+    share: list[ShareRecord] = []
     for record in records:
         assert record.group_id == group.group_id
         if isinstance(record, GroupChanged):
@@ -229,8 +242,10 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
             if positions is None:
                 positions = GroupOffsets(group.offsets, group.pending, group.next_pending_number)
             _move(positions, record)
-        else:
+        elif isinstance(record, ConsumerRecord):
             consumer.append(record)
+        else:
+            share.append(record)
     found = positions or group
     return Group(
         group.group_id,
@@ -240,7 +255,14 @@ def apply(group: Group, records: tuple[GroupRecord, ...]) -> Group:
         pending=found.pending,
         next_pending_number=found.next_pending_number,
         consumer=apply_consumer(group.consumer, consumer) if consumer else group.consumer,
+        share=_apply_share(group.share, share) if share else group.share,
     )
+
+
+def _apply_share(membership: ShareMembership | None, records: list[ShareRecord]) -> ShareMembership | None:
+    from raftlog.coordinator.share.share_membership import apply_share  # few clusters have share groups
+
+    return apply_share(membership, records)
 
 
 def _move(

@@ -17,11 +17,16 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import CoordinatorLoadInProgress, InvalidSessionTimeout, KafkaError
+from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, InvalidSessionTimeout, KafkaError
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.base.recurring_failures import Failures
+from raftlog.coordinator.classic.group import ClassicGroup
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
-from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_EPOCHS, ConsumerGroupHeartbeat
+from raftlog.coordinator.consumer.heartbeat_requests import (
+    JOIN_GROUP_MEMBER_EPOCH,
+    LEAVE_EPOCHS,
+    ConsumerGroupHeartbeat,
+)
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import NO_GENERATION, DeletedTopics, Group, TransactionEnded
 from raftlog.coordinator.group_expiration import SESSIONS_PER_TICK, GroupExpiration
@@ -50,6 +55,8 @@ from raftlog.metadata.image import EMPTY_IMAGE
 
 if TYPE_CHECKING:
     from raftlog.base.group_events import GroupEvent
+    from raftlog.coordinator.share.share_group import ShareGroup
+    from raftlog.coordinator.share.share_heartbeat import ShareGroupHeartbeat, ShareStatesReady
 
 
 class GroupCoordinator:
@@ -218,10 +225,46 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             group.consumer_group_heartbeat(beat, answer, at=at)
             self._groups.refresh(group, at)
-        else:
+        elif isinstance(group, ClassicGroup):
             self._groups.try_upgrade(
                 group, lambda turned: turned.consumer_group_heartbeat(beat, answer, at=at), at
             )
+        else:
+            answer(GroupIdNotFound(f"group {beat.group_id} is a share group"))
+
+    # -- members of share groups ---------------------------------------------------------------------------
+
+    def share_group_heartbeat(self, beat: ShareGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
+        """Handle a heartbeat of a share group, which also joins and leaves (KIP-932).
+
+        Call `answer` with ShareGroupHeartbeatResult or a KafkaError.
+        """
+
+        def ask(group: ShareGroup) -> None:
+            self._check_stays(beat.group_id)
+            if beat.epoch == JOIN_GROUP_MEMBER_EPOCH:
+                self._groups.check_capacity(beat.group_id)
+            group.share_group_heartbeat(beat, answer, at=at)
+
+        self._ask_share(beat.group_id, ask, answer, at)
+
+    def share_states_ready(self, ready: ShareStatesReady, answer: Answer, *, at: Moment) -> None:
+        """Record which states of partitions are initialized. Call `answer` with None or a KafkaError."""
+        self._ask_share(ready.group_id, lambda group: group.states_ready(ready, answer, at=at), answer, at)
+
+    def _ask_share(
+        self, group_id: str, ask: Callable[[ShareGroup], None], answer: Answer, at: Moment
+    ) -> None:
+        if self._lost is not None:
+            answer(self._lost)
+            return
+        try:
+            group = self._groups.find_share(group_id)
+            ask(group)
+        except KafkaError as error:
+            answer(error)
+            return
+        self._groups.refresh(group, at)
 
     # -- time ----------------------------------------------------------------------------------------------
 

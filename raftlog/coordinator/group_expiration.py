@@ -18,7 +18,6 @@ from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.machine import Answer, Decision
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
 from raftlog.coordinator.classic.group import ClassicGroup
-from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
 from raftlog.coordinator.group import DeletedTopics, Group
 from raftlog.coordinator.groups import AnyGroup, Groups
 from raftlog.coordinator.offsets import decide_expire_offsets
@@ -116,13 +115,17 @@ class GroupExpiration:
         ended: dict[tuple[str, TimerKind], list[TimerKey]] = {}
         for key in keys:
             group = self._groups.get(key.group_id)
-            if isinstance(group, ConsumerGroup) and key.kind is not TimerKind.PENDING_JOIN:
+            if group is None:
+                continue
+            if not isinstance(group, ClassicGroup) and key.kind is not TimerKind.PENDING_JOIN:
                 ended.setdefault((key.group_id, key.kind), []).append(key)
-            elif group is not None:
+            else:
                 self._end_sessions(key.group_id, [key], at, partial(_tell, group, key, at))
         for (group_id, kind), of_group in ended.items():
             group = self._groups.get(group_id)
-            if isinstance(group, ConsumerGroup):  # otherwise its last members have just left
+            if group is not None and not isinstance(
+                group, ClassicGroup
+            ):  # otherwise its last members have just left
                 member_ids = [key.member_id for key in of_group]
                 tell = partial(group.on_member_timeouts, member_ids, at, what=TIMEOUTS[kind])
                 self._end_sessions(group_id, of_group, at, tell)

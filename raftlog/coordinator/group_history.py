@@ -217,11 +217,11 @@ class GroupHistory:
                 self.joined(group_id, each, at)
         if (before.consumer is None) is not (group.consumer is None) and had and has:
             self.turned(group, at)
-        if group.consumer is not None:
+        if group.modern is not None:
             self._epoch_changed(group, before, at, is_other=had is not has and had.keys() != has.keys())
 
     def _epoch_changed(self, group: Group, before: Group, at: Moment, *, is_other: bool) -> None:
-        old, new, group_id = before.consumer, group.consumer, group.group_id
+        old, new, group_id = before.modern, group.modern, group.group_id
         assert new is not None
         if old is not None and old.epoch != new.epoch and not is_other:
             changed = [
@@ -234,7 +234,7 @@ class GroupHistory:
                 self._changed("topics_changed", group_id, at)
         if new.epoch and (old is None or old.epoch != new.epoch):
             self.generation_began(group_id, new.epoch, len(new.members), at)
-        if new.state == STABLE:
+        if group.state == STABLE:
             self.settled(group_id, at)
 
     # -- the group -----------------------------------------------------------------------------------------
@@ -336,8 +336,8 @@ def _from(committed: CommittedOffset | None) -> str:
 
 
 def _members(group: Group) -> Mapping[str, MemberMetadata]:
-    if group.consumer is not None:
-        return group.consumer.members
+    if group.modern is not None:
+        return group.modern.members
     return {
         each.member_id: MemberMetadata(
             each.group_instance_id, client_id=each.client_id, client_host=each.client_host

@@ -168,8 +168,8 @@ def group_bytes(group: Group) -> int:
     )
     found += _membership_bytes(group.membership)
     for name, weigh in _ENTRIES.values():
-        found += sum(weigh(*each) for each in _entries(group.consumer, name).items())
-    return found
+        found += sum(weigh(*each) for each in _entries(group.modern, name).items())
+    return found + _states_bytes(group)
 
 
 def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
@@ -233,6 +233,22 @@ _ENTRIES: Final[Mapping[type, tuple[str, Callable[[str, Any], int]]]] = {
 """The entries of a consumer group: the record that changes one, the map it is in, and its size by key and value."""
 
 
+def _of_members(records: Iterable[GroupRecord]) -> Iterator[object]:
+    """Yield the records; a share group's are a consumer group's in a wrapper."""
+    for each in records:
+        yield getattr(each, "record", each)
+
+
+def _states_bytes(group: Group) -> int:
+    """Return about how many bytes the list of a share group's states takes."""
+    if group.share is None:
+        return 0
+    states = group.share.states
+    topics = (*states.initializing.values(), *states.initialized.values())
+    known = sum(ASSIGNED_TOPIC_BYTES + PARTITION_BYTES * len(each.partitions) for each in topics)
+    return known + NAME_BYTES * len(states.deleting)
+
+
 def _entries(state: ConsumerMembership | None, name: str) -> Mapping[str, Any]:
     return {} if state is None else getattr(state, name)
 
@@ -246,14 +262,16 @@ def _growth(before: Group, after: Group, records: Collection[GroupRecord]) -> in
     if after.membership is not before.membership:
         found += _membership_bytes(after.membership) - _membership_bytes(before.membership)
     found += OFFSET_BYTES * (after.offset_count - before.offset_count)
-    if after.consumer is not before.consumer:
-        found += _consumer_growth(before.consumer, after.consumer, records)
+    if (old := before.modern) is not (new := after.modern):
+        found += _consumer_growth(old, new, _of_members(records))
+    if after.share is not before.share:
+        found += _states_bytes(after) - _states_bytes(before)
     topic_partitions = set(_with_text(before, records))
     return found + sum(_text_bytes(after, tp) - _text_bytes(before, tp) for tp in topic_partitions)
 
 
 def _consumer_growth(
-    before: ConsumerMembership | None, after: ConsumerMembership | None, records: Iterable[GroupRecord]
+    before: ConsumerMembership | None, after: ConsumerMembership | None, records: Iterable[object]
 ) -> int:
     changed = {
         (type(each), each.regex if isinstance(each, RegexResolved) else each.member_id)

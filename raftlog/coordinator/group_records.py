@@ -2,7 +2,8 @@
 
 Written, as by Apache Kafka 4.1 and later: OffsetCommitKey v1 with OffsetCommitValue v4 (v1 where an expiry is named),
 GroupMetadataKey v2 with GroupMetadataValue v3. Read: value versions 0 … 4. Consumer groups have
-`consumer.consumer_group_records`. A key type of a coordinator that does not exist here is skipped, not refused.
+`consumer.consumer_group_records`, share groups `share.share_group_records`. A key type of a coordinator that does not
+exist here is skipped, not refused.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from uuid import UUID
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_EPOCH
 from raftlog.coordinator.consumer import consumer_group_records as consumer_records
+from raftlog.coordinator.consumer.consumer_membership import ConsumerRecord
 from raftlog.coordinator.group import (
     CommittedOffset,
     GroupChanged,
@@ -43,6 +45,9 @@ KeyValue = tuple[bytes, bytes | None]
 
 OFFSET_KEY_VERSIONS: Final = (0, 1)
 GROUP_KEY_VERSION: Final = 2
+SHARE_TYPES: Final = range(10, 16)
+"""The types of share groups' records."""
+
 OFFSET_VALUE_VERSION: Final = 4
 EXPIRING_OFFSET_VALUE_VERSION: Final = 1
 """Only this version has an expiry; it has neither a leader epoch nor a topic id."""
@@ -85,7 +90,11 @@ def encode(record: GroupRecord) -> KeyValue:
     assert not isinstance(record, TransactionEnded), "a marker is a batch of its own"
     if isinstance(record, OffsetCommitted | TransactionalOffsetCommitted):
         return _offset_key(record), None if record.committed is None else _offset_value(record.committed)
-    return consumer_records.encode(record)
+    if isinstance(record, ConsumerRecord):
+        return consumer_records.encode(record)
+    from raftlog.coordinator.share import share_group_records  # few clusters have share groups
+
+    return share_group_records.encode(record)
 
 
 def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
@@ -101,6 +110,10 @@ def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
         return GroupChanged(fields.string(), None if value is None else _read_group(value))
     if kind in consumer_records.TYPES:
         return consumer_records.decode(kind, fields, value)
+    if kind in SHARE_TYPES:
+        from raftlog.coordinator.share import share_group_records
+
+        return share_group_records.decode(kind, fields, value)
     return None
 
 

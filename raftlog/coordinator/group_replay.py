@@ -10,14 +10,18 @@ to a deleted topic, never to a future topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.coordinator.committed_offsets import GroupOffsets
-from raftlog.coordinator.consumer.consumer_membership import ConsumerMembershipBuilder
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembershipBuilder, ConsumerRecord
 from raftlog.coordinator.group import CommittedOffset, Group, GroupChanged, Membership, OffsetCommitted
 from raftlog.coordinator.group_records import decode
 from raftlog.records.batch import BatchHeader, Buffer, iter_headers, iter_records, read_end_marker
+
+if TYPE_CHECKING:
+    from raftlog.coordinator.share.share_membership import ShareMembershipBuilder, ShareRecord
 
 
 class GroupReplay:
@@ -29,6 +33,7 @@ class GroupReplay:
         "_memberships",
         "_offsets",
         "_open",
+        "_shares",
         "deleted_topics",
         "next_offset",
         "skipped",
@@ -42,6 +47,7 @@ class GroupReplay:
         self._memberships: dict[str, Membership] = {}
         self._offsets: dict[str, GroupOffsets[CommittedOffset]] = {}
         self._books: dict[str, ConsumerMembershipBuilder] = {}
+        self._shares: dict[str, ShareMembershipBuilder] = {}
         self._open: dict[int, set[str]] = {}
         """The groups in which its transaction has offsets, by producer id."""
         self.next_offset = 0
@@ -89,8 +95,15 @@ class GroupReplay:
                 self._memberships[record.group_id] = record.membership
         elif isinstance(record, OffsetCommitted):
             self._move(header, record)
-        else:
+        elif isinstance(record, ConsumerRecord):
             self._books.setdefault(record.group_id, ConsumerMembershipBuilder()).apply(record)
+        else:
+            self._note_share(record)
+
+    def _note_share(self, record: ShareRecord) -> None:
+        from raftlog.coordinator.share.share_membership import ShareMembershipBuilder
+
+        self._shares.setdefault(record.group_id, ShareMembershipBuilder()).apply(record)
 
     def _move(self, header: BatchHeader, record: OffsetCommitted) -> None:
         positions = self._offsets.get(record.group_id)
@@ -111,9 +124,10 @@ class GroupReplay:
 
     def groups(self) -> Iterator[Group]:
         """Yield every non-empty group, by name."""
-        for group_id in sorted(self._memberships.keys() | self._offsets.keys() | self._books.keys()):
+        described = self._memberships.keys() | self._books.keys() | self._shares.keys()
+        for group_id in sorted(described | self._offsets.keys()):
             membership = self._memberships.get(group_id)
-            book = self._books.get(group_id)
+            book, share = self._books.get(group_id), self._shares.get(group_id)
             positions = self._offsets.get(group_id) or GroupOffsets()
             group = Group(
                 group_id,
@@ -123,6 +137,7 @@ class GroupReplay:
                 pending=positions.pending,
                 next_pending_number=positions.next_pending_number,
                 consumer=book.build() if book else None,
+                share=share.build() if share else None,
             )
             if group.exists:
                 yield group

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation
+from raftlog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, PolicyViolation
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.classic.group import ClassicGroup
@@ -25,8 +25,9 @@ from raftlog.coordinator.timer import CoordinatorTimer, Moment
 
 if TYPE_CHECKING:
     from raftlog.coordinator.group_history import HistoryMemory
+    from raftlog.coordinator.share.share_group import ShareGroup
 
-AnyGroup = ClassicGroup | ConsumerGroup
+AnyGroup: TypeAlias = "ClassicGroup | ConsumerGroup | ShareGroup"
 
 
 def check_group_id(group_id: str) -> None:
@@ -117,7 +118,11 @@ class Groups:
     def load(self, group: Group, *, now: float) -> None:
         """Take over a committed group. Every member gets a whole session."""
         runner = self._runner(group)
-        taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
+        taken: AnyGroup
+        if group.share is not None:
+            taken = self._share(runner)
+        else:
+            taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
         self._groups[group.group_id] = taken
         self.memory.on_loaded(group)
         taken.on_loaded(now)
@@ -152,6 +157,23 @@ class Groups:
         return ConsumerGroup(
             runner, self.timer, self._config, topics=self.topics, former=former, history=self.history
         )
+
+    def _share(self, runner: Runner[Group]) -> ShareGroup:
+        from raftlog.coordinator.share.share_group import ShareGroup  # a node needs none without share groups
+
+        return ShareGroup(runner, self.timer, self._config, topics=self.topics, history=self.history)
+
+    def find_share(self, group_id: str) -> ShareGroup:
+        """Return a share group, or an empty share group of that name that is kept once it has state.
+
+        Raise InvalidGroupId for a name that is too long, GroupIdNotFound for a group of another type.
+        """
+        group = self.find(group_id)
+        if isinstance(group, ClassicGroup) and group.is_removable:
+            return self._share(group.runner)
+        if isinstance(group, ClassicGroup | ConsumerGroup):
+            raise GroupIdNotFound(f"group {group_id} is not a share group")
+        return group
 
     def try_upgrade(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
         """Let a classic group's upgrade handle a member of the consumer protocol; the group changes its type if that
@@ -189,7 +211,7 @@ class Groups:
             assert at is not None, "a group changes its type by what its members do"
             offers, group = group.member_protocols, self._classic(group.runner)
             group.rebalance_after_downgrade(offers, at)
-        elif isinstance(group, ConsumerGroup) and group.recorded is None:
+        elif not isinstance(group, ClassicGroup) and group.recorded is None:
             # it has ended, though readers still see it before the commit
             group = self._classic(group.runner)
         group.runner.committed(self.committed_offset)

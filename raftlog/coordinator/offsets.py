@@ -64,6 +64,8 @@ def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadat
 def check_commit(group: Group, request: CommitOffsets) -> None:
     """Members commit in their generation; clients without a generation may commit while the group has no members."""
     membership, member = group.membership, request.member
+    if group.share is not None:
+        raise GroupIdNotFound(f"group {group.group_id} is a share group, which commits no offsets")
     if group.consumer is not None:
         check_consumer_commit(group.consumer, request)
         return
@@ -141,6 +143,8 @@ def decide_delete(group: Group, *, shown: Group) -> Decision:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
     if not may_delete(shown):
         raise NonEmptyGroup(f"group {group.group_id} has members")
+    if group.share is not None and group.share.has_states:
+        raise NonEmptyGroup(f"share group {group.group_id} has states of partitions, which are not deleted")
     return Decision(_ended(group))
 
 
@@ -165,7 +169,7 @@ def decide_expire_offsets(
     In a group without members the retention time starts when the last member left. It starts with the last commit in a
     group that never had members (assign-only consumers), and for topics that a consumer group no longer reads.
     """
-    if shown.preparing:
+    if shown.preparing or group.share is not None:
         return Decision()
     kept = _kept_topics(group)
     if kept is None:

@@ -77,7 +77,11 @@ def group_tombstones(group: Group) -> tuple[GroupRecord, ...]:
     """Return the tombstones of a group's other keys than offsets."""
     described = (GroupChanged(group.group_id, None),) if group.has_metadata else ()
     consumer = () if group.consumer is None else consumer_group_tombstones(group.group_id, group.consumer)
-    return (*described, *consumer)
+    if group.share is None:
+        return (*described, *consumer)
+    from raftlog.coordinator.share.share_membership import share_group_tombstones
+
+    return share_group_tombstones(group.group_id, group.share)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import Protocol
 from raftlog.base.errors import (
     NONE,
     CoordinatorNotAvailable,
+    GroupIdNotFound,
     IllegalGeneration,
     KafkaError,
     OffsetMetadataTooLarge,
@@ -88,6 +89,8 @@ def _check(group: Group, request: TxnOffsetCommit) -> None:
     During a rebalance members of the generation may commit: the producer decides about the transaction.
     """
     member = request.member
+    if group.share is not None:
+        raise GroupIdNotFound(f"group {group.group_id} is a share group, which commits no offsets")
     if request.generation <= NO_GENERATION:
         anonymous = not member.member_id and member.group_instance_id is None
         if anonymous or group.state == EMPTY or not group.exists:

@@ -14,7 +14,8 @@ import msgspec
 
 from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.disk import Disk
-from raftlog.metadata.metadata_records import ScramCredentialChanged
+from raftlog.metadata.features import KRAFT_VERSION
+from raftlog.metadata.metadata_records import FeatureChanged, ScramCredentialChanged
 
 BOOTSTRAP: Final = "raftlog-bootstrap.json"
 VERSION: Final = 1
@@ -22,27 +23,33 @@ MOST_BYTES: Final = 1 << 20
 """The most bytes of the file: some thousand credentials, which fit in one batch of the metadata log."""
 
 
+BootstrapRecords = tuple[FeatureChanged | ScramCredentialChanged, ...]
+
+
 class BootstrapUnusable(Exception):
     """The file is damaged, or is of another version; the message names it and never shows a credential."""
 
 
-class _File(msgspec.Struct, frozen=True):
+class _File(msgspec.Struct, frozen=True, omit_defaults=True):
     """The file's content. Byte strings are base64 in it."""
 
     version: int
     scram: tuple[ScramCredentialChanged, ...]
+    kraft_version: int = 0
 
 
-def write_bootstrap(disk: Disk, folder: str, scram: Iterable[ScramCredentialChanged]) -> None:
+def write_bootstrap(
+    disk: Disk, folder: str, scram: Iterable[ScramCredentialChanged], *, kraft_version: int = 0
+) -> None:
     """Write the first credentials of a new cluster durably. Readers of the file could guess passwords offline."""
     disk.mkdir(folder)
-    content = msgspec.json.encode(_File(VERSION, tuple(scram)))
+    content = msgspec.json.encode(_File(VERSION, tuple(scram), kraft_version))
     assert len(content) <= MOST_BYTES, "the caller limits how many users there are"
     write_checked(disk, f"{folder}/{BOOTSTRAP}", content)
 
 
-def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...]:
-    """Return the first credentials of a new cluster; empty without a file. Raise BootstrapUnusable."""
+def read_bootstrap(disk: Disk, folder: str) -> BootstrapRecords:
+    """Return the first credentials and features of a new cluster; empty without a file. Raise BootstrapUnusable."""
     path = f"{folder}/{BOOTSTRAP}"
     if not disk.exists(path):
         return ()
@@ -55,7 +62,8 @@ def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...
         raise BootstrapUnusable(f"{path} is not what raftlog format wrote") from None
     if found.version != VERSION:
         raise BootstrapUnusable(f"{path} is of version {found.version}, but this raftlog reads {VERSION}")
-    return found.scram
+    features = (FeatureChanged(KRAFT_VERSION, found.kraft_version),) if found.kraft_version else ()
+    return (*features, *found.scram)
 
 
 def remove_bootstrap(disk: Disk, folder: str) -> bool:

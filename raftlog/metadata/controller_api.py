@@ -24,6 +24,7 @@ from raftlog.metadata.broker_requests import (
     ProducerIdBlock,
     RegisterBroker,
 )
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity
@@ -377,22 +378,6 @@ class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
     validate_only: bool = False
 
 
-class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
-    """Charge partitions that a client is about to create or delete (KIP-599). `sizes`: of each part of its request."""
-
-    user: str
-    client_id: str
-    sizes: tuple[int, ...]
-    strict: bool
-
-
-class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
-    """Which parts may go on, and the client's throttle time."""
-
-    allowed: tuple[bool, ...]
-    throttle_ms: int = 0
-
-
 class AddVoter(ByClient, frozen=True, tag="add_voter"):
     """Make an observer with a metadata log a voter (KIP-853). `host` and `port`: its controller listener."""
 
@@ -408,6 +393,16 @@ class RemoveVoter(ByClient, frozen=True, tag="remove_voter"):
 
     voter_id: int
     directory_id: UUID
+    timeout_ms: int = 30_000
+
+
+class UpdateVoter(ByClient, frozen=True, tag="update_voter"):
+    """A voter has moved to another address with its directory (KIP-853). `host` and `port`: its controller listener."""
+
+    voter_id: int
+    directory_id: UUID
+    host: str
+    port: int
     timeout_ms: int = 30_000
 
 
@@ -453,6 +448,7 @@ Request = (
     | DescribeQuorum
     | AddVoter
     | RemoveVoter
+    | UpdateVoter
 )
 Reply = (
     BrokerRegistration

@@ -21,6 +21,9 @@ METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 KRAFT_VERSION: Final = "kraft.version"
+SHARE_VERSION: Final = "share.version"
+"""Share groups (KIP-932). It is not among FEATURES, so it stays at level 0, until all their APIs are built."""
+
 RAFTLOG_METADATA_VERSION: Final = "raftlog.metadata.version"
 CLIENT_RULES: Final = "raftlog.client.rules"
 CLIENT_CERTIFICATES: Final = "raftlog.client.certificates"
@@ -58,7 +61,7 @@ KAFKAS_ALONE: Final[Mapping[str, int]] = MappingProxyType(
     {
         KRAFT_VERSION: 1,
         "eligible.leader.replicas.version": 1,
-        "share.version": 1,
+        SHARE_VERSION: 1,
         "streams.version": 1,
     }
 )
@@ -94,6 +97,13 @@ def check_group_version(image: MetadataImage) -> None:
     level = finalized_level(image, GROUP_VERSION)
     if level < 1:
         raise UnsupportedVersion(f"{GROUP_VERSION} is {level}: groups of the consumer protocol are disabled")
+
+
+def check_share_version(image: MetadataImage) -> None:
+    """Raise UnsupportedVersion where share groups are off (KIP-932)."""
+    level = finalized_level(image, SHARE_VERSION)
+    if level < 1:
+        raise UnsupportedVersion(f"{SHARE_VERSION} is {level}: share groups are disabled")
 
 
 def unsupported_reason(features: tuple[SupportedFeature, ...], name: str, level: int) -> str | None:

@@ -2,7 +2,7 @@
 
 Every node derives its own from the batches that it applies, so all agree. It reaches back to the last snapshot that
 this node loaded, since a snapshot has only the present state. And it keeps the last few changes of each thing. It is
-for display only.
+for display; a new controller also learns from it which brokers hung.
 """
 
 from __future__ import annotations
@@ -105,6 +105,12 @@ class History:
         if not changes or _is_in_service(changes[-1].new):
             return None
         return next((each for each in reversed(changes) if _is_in_service(each.old)), changes[-1])
+
+    def fenced_at_ms(self, broker_id: int, reason: str) -> int | None:
+        """Return when a broker was last considered dead for a reason, by the controller's wall clock; None: never."""
+        cause = Cause("taken_for_dead", broker_id, reason)
+        changes = reversed(self._brokers.get(broker_id, ()))
+        return next((each.batch.at_ms for each in changes if cause in each.batch.causes), None)
 
     def counts(self, broker_id: int) -> LeadershipCounts:
         """Return the counts of changes for the partitions that a broker leads."""

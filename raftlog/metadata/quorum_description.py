@@ -35,10 +35,23 @@ class VotersInChange(msgspec.Struct, frozen=True):
     waits_for: str
 
 
+class VotersChanged(msgspec.Struct, frozen=True):
+    """A change of the voters. `kind`: "dynamic", "added", "removed" or "moved". `by`: the principal, "" if unknown.
+
+    `at_ms`: wall time of the leader.
+    """
+
+    kind: str
+    voter_id: int
+    directory_id: UUID
+    by: str
+    at_ms: int
+
+
 class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
     """`addresses`: of the voters' controller listeners, by id; none from releases up to 0.3.0.
 
-    `change`: the change of the voters that is under way.
+    `change`: the change of the voters that is under way. `changes`: the last, oldest first.
     """
 
     leader_id: int
@@ -48,6 +61,7 @@ class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
     observers: tuple[QuorumReplica, ...] = ()
     addresses: dict[int, tuple[str, int]] = {}
     change: VotersInChange | None = None
+    changes: tuple[VotersChanged, ...] = ()
 
 
 class ObserverPositions:

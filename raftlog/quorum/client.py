@@ -73,6 +73,16 @@ class ControllerClient:
         except TimeoutError:
             raise RequestTimedOut("no active controller answered in time") from None
 
+    def leader_changed(self) -> None:
+        """Give up what waits for another node than the new leader, to ask that: a leader that hangs answers nothing."""
+        leader = self._follows.leader_id
+        if leader is None:
+            return
+        self._close_all_but(leader)
+        for target, task in self._dialling.items():
+            if target != leader:
+                task.cancel()
+
     def is_connected_to(self, voter: int) -> bool:
         """Return whether there is an open connection to a voter; a dead voter's closes at once."""
         caller = self._callers.get(voter)
@@ -135,7 +145,13 @@ class ControllerClient:
             task = asyncio.get_running_loop().create_task(self._dial(target))
             self._dialling[target] = task
             task.add_done_callback(partial(self._dialled, target))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if not task.cancelled() or (waiting is not None and waiting.cancelling()):
+                raise  # the caller is cancelled
+            raise ConnectionLost("there is another leader") from None
 
     def _dialled(self, target: int, task: asyncio.Task[RpcClient]) -> None:
         self._dialling.pop(target, None)
@@ -144,7 +160,11 @@ class ControllerClient:
 
     async def _dial(self, target: int) -> RpcClient:
         channel = await dial(self._follows.identity, self._kind, self._follows.voters[target], expect=target)
-        for other in [each for each in self._callers if each != target]:
-            self._callers.pop(other).close()  # the former leader need not consider us alive
+        self._close_all_but(target)
         caller = self._callers[target] = RpcClient(channel)
         return caller
+
+    def _close_all_but(self, target: int) -> None:
+        """Close the other connections: a former leader need not consider us alive."""
+        for other in [each for each in self._callers if each != target]:
+            self._callers.pop(other).close()

@@ -65,6 +65,8 @@ class Election:
         self.deadline = (
             now if alone else now + chance.uniform(timing.fast_election_min, timing.fast_election_max)
         )
+        self.leader_heard_at = now
+        """When a leader's message last came here; at first the start."""
         self._needed = 1
         self._random = chance
         self._leader_heard_at = NEVER
@@ -82,7 +84,7 @@ class Election:
 
     def on_leader_message(self, now: float, deadline: float) -> None:
         """Put the election off, since a leader sent a message. `deadline` is the core's new random deadline."""
-        self._leader_heard_at = now
+        self.leader_heard_at = self._leader_heard_at = now
         self._asking_for = None
         self.deadline = deadline + self._lateness.patience_s
 

@@ -38,8 +38,8 @@ log = get_logger("quorum")
 
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.5
-SILENCE_SECONDS: Final = 2.0
-"""A voter that is silent this long is left."""
+SILENCE_SECONDS: Final = 1.0
+"""A voter that is silent this long is left: two of its reports are missing. It costs a connection to another voter."""
 
 LEADERLESS_SECONDS: Final = 1.5
 """A voter without a leader for this long is left: it may be cut off."""

@@ -173,6 +173,10 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
 
     def _SyncObj__sendAppendEntries(self) -> None:
         """Called on becoming leader, and when a heartbeat is due."""
+        if (
+            _ABSENT in self.response_times
+        ):  # a new leader counts all as heard, for as long as check quorum waits
+            self.response_times[_ABSENT] = float("-inf")
         self.send_append_entries()
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:

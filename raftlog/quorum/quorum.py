@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from msgspec import structs
+
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
-from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
-from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter, UpdateVoter
+from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica, VotersChanged
 from raftlog.quorum.channel import HandshakeRefused, Identity, InboundChannel, OnKafkaClient, dial
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
@@ -31,7 +33,7 @@ from raftlog.quorum.wal import DamagedJournal
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
     from raftlog.quorum.voter_changes import VoterChanges
-    from raftlog.quorum.voters_record import Voter
+    from raftlog.quorum.voters_record import Voter, VoterChange
 
 log = get_logger("quorum")
 
@@ -51,6 +53,11 @@ async def _no_controller(_payload: bytes, _peer: int) -> bytes:
 
 async def _no_tls() -> Secure:
     return without_tls
+
+
+def _shown(change: VoterChange) -> VotersChanged:
+    directory_id = UUID(bytes=change.directory)
+    return VotersChanged(change.kind, change.voter_id, directory_id, change.by, change.at_ms)
 
 
 class CannotListen(OSError):
@@ -249,6 +256,11 @@ class Quorum:
         """Whether this node leads, and has applied everything committed before its term."""
         return self._driver.leading if self._driver else False
 
+    @property
+    def leader_heard_at(self) -> float:
+        """When another leader's message last came here, loop seconds; at first this voter's start."""
+        return self.driver.election.leader_heard_at
+
     def append(self, data: bytes) -> None:
         """Propose one batch; it is committed when the state machine gets it, and may be lost until then.
 
@@ -305,7 +317,11 @@ class Quorum:
         )
         commit_index, addresses = driver.core.commit_index, dict(self.voters)
         change = None if self._voter_changes is None else self._voter_changes.under_way
-        return QuorumDescription(leader_id, driver.term, commit_index, voters, observers, addresses, change)
+        record = driver.voters.current
+        changes = () if record is None else tuple(map(_shown, record.changes))
+        return QuorumDescription(
+            leader_id, driver.term, commit_index, voters, observers, addresses, change, changes
+        )
 
     def _replica(self, voter: int) -> QuorumReplica:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()
@@ -352,11 +368,15 @@ class Quorum:
             from raftlog.quorum.voter_changes import VoterChanges
 
             assert self._links is not None
-            self._voter_changes = VoterChanges(self.driver, self._links.directory_of, self._why_unreached)
+            self._voter_changes = VoterChanges(
+                self.driver, self._links.directory_of, self._why_unreached, self._env.ages.believed_ms
+            )
         return self._voter_changes
 
     async def _why_unreached(self, voter: Voter) -> str | None:
         """Return why no connection can be made to the address of a node, or None. Other nodes will dial it there."""
+        if voter.voter_id == self.node_id:
+            return None
         try:
             channel = await dial(self.identity, "rpc", (voter.host, voter.port), expect=voter.voter_id)
         except (HandshakeRefused, OSError) as error:
@@ -387,8 +407,8 @@ class Quorum:
         finally:
             self._writes_first_set = False
 
-    async def change_voters(self, request: AddVoter | RemoveVoter) -> Done:
-        """Add or remove a voter; see `VoterChanges`. Raise NotController unless leading."""
+    async def change_voters(self, request: AddVoter | RemoveVoter | UpdateVoter) -> Done:
+        """Add, remove or move a voter; see `VoterChanges`. Raise NotController unless leading."""
         if self.leading:
             await self.write_first_set()
         try:
@@ -399,7 +419,7 @@ class Quorum:
         log.info(event, node_id=self.node_id, voter_id=request.voter_id, by=request.by)
         return Done()
 
-    def is_as_requested(self, request: AddVoter | RemoveVoter) -> bool:
+    def is_as_requested(self, request: AddVoter | RemoveVoter | UpdateVoter) -> bool:
         """Return whether that very voter is committed, or no voter of its id is. Only for the leader."""
         driver = self.driver
         record = driver.voters.current
@@ -409,6 +429,16 @@ class Quorum:
         if isinstance(request, RemoveVoter):
             return found is None
         return found is not None and found.directory_id == request.directory_id
+
+    @property
+    def own_move(self) -> Voter | None:
+        """This voter with the address that its config names, if the newest set has another; else None."""
+        record = None if self._driver is None else self._driver.voters.current
+        found = None if record is None else record.find(self.node_id)
+        address = self._configured.get(self.node_id)
+        if found is None or address in (None, (found.host, found.port)) or not self.driver.voters.is_voter:
+            return None
+        return structs.replace(found, host=address[0], port=address[1])
 
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""

@@ -164,8 +164,12 @@ class RaftLinks:
         except DamagedJournal as error:
             channel.close(str(error))
             return
-        known = self._peers.keys() | {self._identity.node_id}
-        self._hinted = {peer: address for peer, address in addresses.items() if peer not in known}
+        own = self._identity.node_id
+        self._hinted = {
+            peer: address
+            for peer, address in addresses.items()
+            if peer != own and self._peers.get(peer) != address
+        }
         self._dial_unlinked()
 
     def close(self) -> None:
@@ -284,8 +288,11 @@ class RaftLinks:
         configured = () if voters.is_voter and not is_alone else self._configured
         return sorted({*lower, *self._hinted, *configured} - {self._identity.node_id})
 
-    def _address(self, peer: int) -> tuple[str, int] | None:
-        return self._peers.get(peer) or self._hinted.get(peer) or self._configured.get(peer)
+    def _address(self, peer: int, attempt: int = 0) -> tuple[str, int] | None:
+        """Return the address for an attempt to dial. A voter that has moved is dialled at either address in turn."""
+        known, hinted = self._peers.get(peer) or self._configured.get(peer), self._hinted.get(peer)
+        first, second = (hinted, known) if attempt % 2 else (known, hinted)
+        return first or second
 
     def _spawn(self, coroutine: Callable[[], None] | object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]
@@ -302,15 +309,16 @@ class RaftLinks:
             self._dialling.discard(peer)
 
     async def _dial_until_linked(self, peer: int, wait: float) -> None:
-        refused = 0
+        refused, attempt = 0, -1
         while not self._closed:
+            attempt += 1
             waits_for_dial = self._voters.is_voter and peer > self._identity.node_id
             if waits_for_dial:
                 wait = max(wait, PATIENCE_SECONDS)
             if wait:
                 await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
             wait = min(REDIAL_MAX_SECONDS, max(REDIAL_MIN_SECONDS, 2 * wait))
-            address = self._address(peer)
+            address = self._address(peer, attempt)
             if address is None or peer in self._channels or peer not in self._dials():
                 return
             try:

@@ -1,4 +1,5 @@
-"""Adds and removes voters on the leader, in the order of Kafka's AddVoterHandler and RemoveVoterHandler (KIP-853).
+"""Adds, removes and moves voters on the leader, in the order of Kafka's AddVoterHandler, RemoveVoterHandler and
+UpdateVoterHandler (KIP-853).
 
 Where Kafka answers REQUEST_TIMED_OUT at once, a request waits until its deadline: for another change, and for a new
 voter that catches up.
@@ -10,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
+
+from msgspec import structs
 
 from raftlog.base.config.network import EVERY_INTERFACE, MAX_HOST_CHARS, format_address, is_host
 from raftlog.base.errors import (
@@ -23,9 +26,16 @@ from raftlog.base.errors import (
     VoterNotFound,
 )
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
-from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter, UpdateVoter
 from raftlog.metadata.quorum_description import VotersInChange
-from raftlog.quorum.voters_record import Voter, VotersRecord, differ_by_one, first_record
+from raftlog.quorum.voters_record import (
+    MAX_PRINCIPAL_CHARS,
+    Voter,
+    VoterChange,
+    VotersRecord,
+    differ_by_one,
+    first_record,
+)
 
 if TYPE_CHECKING:
     from raftlog.quorum.driver import Driver
@@ -58,6 +68,7 @@ class VoterChanges:
         driver: Driver,
         linked_directory: Callable[[int], UUID | None],
         why_unreached: Callable[[Voter], Awaitable[str | None]],
+        now_ms: Callable[[], int],
     ) -> None:
         """`linked_directory(node)` returns the directory of the node at the other end of a link, or None.
 
@@ -66,6 +77,7 @@ class VoterChanges:
         self._driver = driver
         self._linked_directory = linked_directory
         self._why_unreached = why_unreached
+        self._now_ms = now_ms
         self._turn = asyncio.Lock()
         self._under_way: tuple[int, UUID, bool] | None = None
         self._state = [""]
@@ -75,14 +87,14 @@ class VoterChanges:
         """The add or remove that is first in line, or None. It may wait for a change of a former leader."""
         return None if self._under_way is None else VotersInChange(*self._under_way, self._state[-1])
 
-    async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
-        """Answer a request within its time; see `add` and `remove`."""
+    async def carry_out(self, request: AddVoter | RemoveVoter | UpdateVoter) -> None:
+        """Answer a request within its time; see `add`, `remove` and `move`."""
         until = asyncio.get_running_loop().time() + ANSWER_SHARE * request.timeout_ms / 1000
-        if isinstance(request, AddVoter):
-            voter = Voter(request.voter_id, request.directory_id.bytes, request.host, request.port)
-            await self.add(voter, until)
-        else:
-            await self.remove(request.voter_id, request.directory_id, until)
+        if isinstance(request, RemoveVoter):
+            await self.remove(request.voter_id, request.directory_id, until, by=request.by)
+            return
+        voter = Voter(request.voter_id, request.directory_id.bytes, request.host, request.port)
+        await (self.add if isinstance(request, AddVoter) else self.move)(voter, until, by=request.by)
 
     async def make_dynamic(self, addresses: Mapping[int, tuple[str, int]], until: float) -> None:
         """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion.
@@ -109,15 +121,12 @@ class VoterChanges:
                 self._check_leads()
             make()
             state.append("the voters have not committed the change yet")
-            await self._commit(make)
+            await self._commit(make, VoterChange("dynamic"))
 
         await self._alone(change, until)
 
-    async def add(self, voter: Voter, until: float) -> None:
-        """Wait until a node has caught up, then make it a voter.
-
-        Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey.
-        """
+    async def add(self, voter: Voter, until: float, *, by: str = "") -> None:
+        """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
 
         async def change(state: list[str]) -> None:
             self._present_with(voter)
@@ -130,39 +139,43 @@ class VoterChanges:
             state.append(f"{node} has not linked itself to the leader: start it, with this cluster's voters")
             await self._until_caught_up(voter, state)
             state.append("the new voters have not committed the change yet")
-            extended = self._present_with(voter)  # a leader between two terms of ours may have added it
-            await self._commit(lambda: extended)
+            extended = self._present_with(voter)  # another leader may have added it meanwhile
+            await self._commit(lambda: extended, VoterChange("added", *voter.key, by))
 
-        if voter.directory_id == NO_DIRECTORY:
-            raise InvalidRequest("the request names no valid voter: it has no directory id")
-        if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
-            # A dial of a malformed name raises UnicodeError, which no caller catches: it would end every voter, again
-            # after each start.
-            address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
-            raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")
+        _check_voter(voter)
         await self._alone(change, until, (voter.voter_id, voter.directory_id, True))
 
-    async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
-        """Wait until a majority without a voter is linked, then remove it.
+    async def move(self, voter: Voter, until: float, *, by: str = "") -> None:
+        """Replace the address of a voter. Raise InvalidRequest, UnsupportedVersion, VoterNotFound.
 
-        Raise InvalidRequest, UnsupportedVersion, VoterNotFound.
+        Voters ask for it themselves, and again: no other change waits for an address that does not answer.
         """
 
         async def change(state: list[str]) -> None:
-            present = self._present()
-            found = present.find(voter_id)
-            if found is None:
-                raise VoterNotFound(f"node {voter_id} is no voter; the voters are {present.ids}")
-            if found.directory_id != directory_id:
-                raise VoterNotFound(
-                    f"voter {voter_id} has directory {encode_uuid(found.directory_id)}, not {encode_uuid(directory_id)}"
-                )
+            present = self._find(voter.voter_id, voter.directory_id)
+            moved = present.with_moved(voter)
+            if moved.voters == present.voters:
+                return
+            if (reason := await self._why_unreached(voter)) is not None:
+                address = format_address(voter.host, voter.port)
+                raise RequestTimedOut(f"node {voter.voter_id} cannot be reached at {address}: {reason}")
+            state.append("the voters have not committed the change yet")
+            await self._commit(lambda: moved, VoterChange("moved", *voter.key, by))
+
+        _check_voter(voter)
+        await self._alone(change, until)
+
+    async def remove(self, voter_id: int, directory_id: UUID, until: float, *, by: str = "") -> None:
+        """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
+
+        async def change(state: list[str]) -> None:
+            present = self._find(voter_id, directory_id)
             if len(present.voters) == 1:
                 raise InvalidRequest(f"node {voter_id} is the only voter: add another first")
             remaining = present.without(voter_id)
             await self._until_majority(remaining, state)
             state.append("the remaining voters have not committed the change yet")
-            await self._commit(lambda: remaining)
+            await self._commit(lambda: remaining, VoterChange("removed", voter_id, directory_id.bytes, by))
 
         await self._alone(change, until, (voter_id, directory_id, False))
 
@@ -205,6 +218,18 @@ class VoterChanges:
         if present is None:
             raise UnsupportedVersion(
                 "controller.quorum.voters is in force: raise kraft.version to 1 to change the voters"
+            )
+        return present
+
+    def _find(self, voter_id: int, directory_id: UUID) -> VotersRecord:
+        """Return the present voters. Raise VoterNotFound unless that directory is among them."""
+        present = self._present()
+        found = present.find(voter_id)
+        if found is None:
+            raise VoterNotFound(f"node {voter_id} is no voter; the voters are {present.ids}")
+        if found.directory_id != directory_id:
+            raise VoterNotFound(
+                f"voter {voter_id} has directory {encode_uuid(found.directory_id)}, not {encode_uuid(directory_id)}"
             )
         return present
 
@@ -253,10 +278,22 @@ class VoterChanges:
             return voter.directory_id == self._driver.directory_id
         return self._linked_directory(voter.voter_id) == voter.directory_id
 
-    async def _commit(self, make: Callable[[], VotersRecord]) -> None:
+    async def _commit(self, make: Callable[[], VotersRecord], change: VoterChange) -> None:
         def checked() -> VotersRecord:
             present, record = self._driver.voters.current, make()
             assert present is None or differ_by_one(present, record)
-            return record
+            by = change.by[:MAX_PRINCIPAL_CHARS]
+            return record.after(present, structs.replace(change, by=by, at_ms=self._now_ms()))
 
         await asyncio.shield(self._driver.change_voters(checked))
+
+
+def _check_voter(voter: Voter) -> None:
+    """Raise InvalidRequest for a voter without a directory, or with an address that no node can dial."""
+    if voter.directory_id == NO_DIRECTORY:
+        raise InvalidRequest("the request names no valid voter: it has no directory id")
+    if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
+        # A dial of a malformed name raises UnicodeError, which no caller catches: it would end every voter, again
+        # after each start.
+        address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
+        raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")

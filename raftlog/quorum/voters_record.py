@@ -7,12 +7,20 @@ the voters of the config. Consecutive sets differ by one voter, so that their ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
 
+from raftlog.base.types import NO_DIRECTORY
 from raftlog.quorum.wal import VOTERS_PREFIX, DamagedJournal
+
+MAX_CHANGES: Final = 20
+"""The changes that a set remembers."""
+
+MAX_PRINCIPAL_CHARS: Final = 255
+
+NO_VOTER: Final = -1
 
 Bytes16 = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -37,10 +45,27 @@ class Voter(msgspec.Struct, frozen=True, array_like=True):
         return self.voter_id, self.directory
 
 
+class VoterChange(msgspec.Struct, frozen=True, array_like=True):
+    """One change of the voters. `kind`: "dynamic" (the first set), "added", "removed" or "moved".
+
+    `by`: the principal that asked for it, "" if unknown. `at_ms`: wall time of the leader.
+    """
+
+    kind: str
+    voter_id: int = NO_VOTER
+    directory: Bytes16 = NO_DIRECTORY.bytes
+    by: str = ""
+    at_ms: int = 0
+
+
 class VotersRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A set of voters, ascending by id."""
+    """A set of voters, ascending by id. `changes`: the last that led to it, oldest first.
+
+    A reader that does not know `changes` ignores them, and they have no effect on the set.
+    """
 
     voters: list[Voter]
+    changes: list[VoterChange] = []
 
     @property
     def ids(self) -> list[int]:
@@ -60,6 +85,15 @@ class VotersRecord(msgspec.Struct, frozen=True, array_like=True):
     def with_voter(self, voter: Voter) -> VotersRecord:
         """Return the set with one more voter."""
         return voters_record([*self.voters, voter])
+
+    def with_moved(self, voter: Voter) -> VotersRecord:
+        """Return the set with another address of a voter."""
+        return VotersRecord([voter if each.key == voter.key else each for each in self.voters])
+
+    def after(self, former: VotersRecord | None, change: VoterChange) -> VotersRecord:
+        """Return the set with its history: that of the former set, and this change."""
+        known = [] if former is None else former.changes
+        return VotersRecord(self.voters, [*known, change][-MAX_CHANGES:])
 
     def without(self, voter_id: int) -> VotersRecord:
         """Return the set without a voter."""

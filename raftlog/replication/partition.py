@@ -508,6 +508,7 @@ class Partition:
     def park(self, waiter: FetchWaiter) -> None:
         """Wake this consumer's fetch when the high watermark moves, until it is unparked."""
         self.waiting_consumers[waiter] = None
+        self.host.awaited[self] = None
 
     def park_replica(self, waiter: ReplicaFetchWaiter) -> None:
         """Wake this follower's session when the log end moves, until it is unparked."""

@@ -28,6 +28,9 @@ class ReplicaHost(Protocol):
     flush_before_commit: bool
     """log.flush.policy=commit: only synced records count. False: written records count (Kafka's contract)."""
 
+    awaited: dict[Partition, None]
+    """The partitions with waiting consumers, and some that had any. The host drops those that have none."""
+
     def now(self) -> float:
         """Return loop seconds."""
 

@@ -29,7 +29,9 @@ KINDS: Final = (*SIDE_KINDS, ".snapshot", ".log")
 
 def dropped_offsets(names: list[str], suffix: str) -> list[int]:
     """Return the sorted base offsets of the segments of which a file has the suffix."""
-    return sorted({offset for kind in KINDS for offset in offsets_in_names(names, kind + suffix)})
+    marked = [name for name in names if name.endswith(suffix)]
+    kinds = KINDS if marked else ()  # most folders have none, and a start looks at all folders
+    return sorted({offset for kind in kinds for offset in offsets_in_names(marked, kind + suffix)})
 
 
 def finish_drops(disk: Disk, directory: str, names: list[str]) -> int | None:

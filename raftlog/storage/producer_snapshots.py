@@ -61,7 +61,10 @@ class ProducerSnapshots:
 
     def load(self, segments: list[Segment], *, aborted: TransactionIndex) -> ProducerState:
         """Return the producer state at the log's end, as `load` does."""
-        producers, self._latest_offset = load(self._disk, self._directory, segments, aborted=aborted)
+        offsets = offsets_in_names(self._disk.listdir(self._directory), ".snapshot")
+        producers, self._latest_offset = load(
+            self._disk, self._directory, segments, offsets=offsets, aborted=aborted
+        )
         return producers
 
 
@@ -70,15 +73,15 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def load(
-    disk: Disk, directory: str, segments: list[Segment], *, aborted: TransactionIndex
+    disk: Disk, directory: str, segments: list[Segment], *, offsets: list[int], aborted: TransactionIndex
 ) -> tuple[ProducerState, int]:
     """Return the producer state at the log's end and the offset of the snapshot it came from (-1: none).
 
-    Transactions that turn out to be aborted on the way are added to `aborted`. CorruptMessage if a batch since the
-    snapshot is not sound; unsound batches before it are ignored.
+    `offsets` are those of the folder's snapshots, sorted. Transactions that turn out to be aborted on the way are added
+    to `aborted`. CorruptMessage if a batch since the snapshot is not sound; unsound batches before it are ignored.
     """
     first, end_offset = segments[0].base_offset, segments[-1].end_offset
-    for offset in reversed(offsets_in_names(disk.listdir(directory), ".snapshot")):
+    for offset in reversed(offsets):
         if not first <= offset <= end_offset:
             continue
         try:
@@ -218,12 +221,15 @@ def remove(disk: Disk, directory: str, offset: int) -> None:
         disk.remove(snapshot_path(directory, offset))
 
 
-def remove_after(disk: Disk, directory: str, end_offset: int) -> None:
-    """Remove the snapshots of a log's truncated end, durably: the log may grow to their offset with other batches."""
-    stale = [
-        offset for offset in offsets_in_names(disk.listdir(directory), ".snapshot") if offset > end_offset
-    ]
+def remove_after(disk: Disk, directory: str, end_offset: int) -> list[int]:
+    """Remove the snapshots of a log's truncated end, durably: the log may grow to their offset with other batches.
+
+    Return the sorted offsets of the others.
+    """
+    offsets = offsets_in_names(disk.listdir(directory), ".snapshot")
+    stale = [offset for offset in offsets if offset > end_offset]
     for offset in stale:
         disk.remove(snapshot_path(directory, offset))
     if stale:
         disk.sync_dir(directory)
+    return offsets[: len(offsets) - len(stale)]

@@ -167,7 +167,7 @@ def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs
     """Restore what is stored beside the records. CorruptMessage if they are not all sound after all."""
     end_offset = contents.segments[-1].end_offset
     contents.epochs.truncate(end_offset)
-    producer_snapshots.remove_after(disk, directory, end_offset)
+    snapshots = producer_snapshots.remove_after(disk, directory, end_offset)
     if rebuild_epochs:
         _rebuild_epochs(contents)
     contents.aborted = TransactionIndex()
@@ -180,7 +180,7 @@ def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs
         return
     contents.aborted.save(disk, contents.segments[-1])  # without the markers of a tail that is gone
     contents.producers, contents.snapshot_offset = producer_snapshots.load(
-        disk, directory, contents.segments, aborted=contents.aborted
+        disk, directory, contents.segments, offsets=snapshots, aborted=contents.aborted
     )
 
 
@@ -411,6 +411,8 @@ class _Recovery:
 
     def _begin(self, segment: Segment, window: SegmentScanner, recovery_point: int | None) -> tuple[int, int]:
         """Return the position and base offset of the last indexed batch before the recovery point."""
+        if recovery_point is not None and recovery_point <= segment.base_offset:
+            return 0, segment.base_offset  # the walk makes the indexes anew
         try:
             segment.load_time_index()
             entry = segment.index.entry_before(

@@ -10,9 +10,14 @@ import pytest
 from raftlog.admin.native.quorum import ChangeUnderWay, quorum_of
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
-from raftlog.base.types import encode_uuid
+from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.metadata.image import EMPTY_IMAGE
-from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica, VotersInChange
+from raftlog.metadata.quorum_description import (
+    QuorumDescription,
+    QuorumReplica,
+    VotersChanged,
+    VotersInChange,
+)
 
 LEADER_MS = 1_000_000
 
@@ -48,3 +53,25 @@ async def test_the_voter_that_is_being_added_is_shown() -> None:
     found = await quorum_of(node)
     assert found.change == ChangeUnderWay(4, encode_uuid(UUID(int=4)), True, "node 4 has not caught up")
     assert found.kraft_version == 0
+
+
+async def test_the_quorum_says_who_changed_the_voters() -> None:
+    """The newest change first, each with its sentence; a kind of a later release is shown by its name."""
+    changes = (
+        VotersChanged("dynamic", -1, NO_DIRECTORY, "", 1_000),
+        VotersChanged("removed", 2, UUID(int=2), "User:ann", 2_000),
+        VotersChanged("promoted", 3, UUID(int=3), "", 3_000),
+    )
+
+    async def submit(_request: object, **_options: object) -> Any:
+        return QuorumDescription(1, 1, 9, (QuorumReplica(1, 9, 1, 1),), changes=changes)
+
+    node = NodeView(load_config(), lambda: EMPTY_IMAGE, list, lambda: LEADER_MS, submit=submit)
+    found = (await quorum_of(node)).changes
+    assert [(each.kind, each.node_id, each.by) for each in found] == [
+        ("promoted", 3, None),
+        ("removed", 2, "User:ann"),
+        ("dynamic", None, None),
+    ]
+    assert found[1].message == f"User:ann removed voter 2 with directory {encode_uuid(UUID(int=2))}"
+    assert found[1].at == "1970-01-01T00:00:02.000+00:00" and found[0].message == "promoted"

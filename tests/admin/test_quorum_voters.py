@@ -67,6 +67,19 @@ def test_a_voter_is_added_and_removed(cluster: Joining, api: Api) -> None:
     assert quorum(api)["change"] is None
 
 
+def test_a_voter_is_replaced(cluster: Joining, api: Api) -> None:
+    """The new voter first; the same request again finds it done. Then the former voter replaces the new one."""
+    until(lambda: any(each["directory_id"] for each in quorum(api)["observers"]), "node 2 follows")
+    CommandLine(cluster.bootstrap_servers)("quorum", "dynamic")
+    voters, bodies = "/v1/quorum/voters", {each: new_voter(cluster, each) for each in (1, 2)}
+    for old, new in ((1, 2), (2, 1)):
+        for _ in range(2):
+            replaced = api.ask("POST", voters, {**bodies[new], "replaces": old})
+            assert replaced.status == 204, replaced.body
+            until(lambda new=new: voters_of(api) == [new], "it votes alone")  # type: ignore[misc]
+    assert api.ask("POST", voters, {**bodies[1], "replaces": 1}).status == 409
+
+
 def test_the_last_voter_stays(cluster: Joining, api: Api) -> None:
     """Its removal is refused, and the refusal is in the audit log with the caller."""
     CommandLine(cluster.bootstrap_servers)("quorum", "dynamic")

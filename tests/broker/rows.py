@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from raftlog.broker.api import Api
-from raftlog.broker.handlers import find_api, served
+from raftlog.broker.handlers import OF_CONTROLLERS, find_api, served
 from raftlog.protocol.apis import APIS
 
 
 def all_rows() -> dict[int, Api]:
     """Return the rows of the APIs that are served, by key."""
-    return {key: row_of(key) for key in sorted(served())}
+    return {key: row_of(key) for key in sorted(served() | OF_CONTROLLERS)}
 
 
 def row_of(api_key: int) -> Api:
     """Return the row of an API that is served."""
-    row = find_api(api_key)
+    row = find_api(api_key, of_controllers=api_key in OF_CONTROLLERS)
     assert row is not None
     return row
 

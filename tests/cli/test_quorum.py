@@ -1,4 +1,4 @@
-"""`raftlog quorum`: what the controller is asked for a voter's address, and how the lag of voters is shown."""
+"""`raftlog quorum`: what `add` and `replace` ask the controller, in which order, and how the lag is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.base.types import encode_uuid
 from raftlog.cli.exits import Failure
-from raftlog.cli.quorum import add, status
+from raftlog.cli.quorum import add, replace, status
 from raftlog.cli.rows import Form
 from raftlog.cli.target import Target
 from raftlog.protocol.apis import ApiKey
@@ -80,3 +80,92 @@ def test_what_is_no_address_is_refused_before_the_cluster_is_asked(controller: s
     """With the address in the refusal."""
     with pytest.raises(Failure, match="--controller: "):
         listener_of(controller)
+
+
+class Voting:
+    """A cluster with voters 1 to 3, and observers; directory of node n: n0, or as given."""
+
+    def __init__(self, **observers: int) -> None:
+        self.voters = {each: UUID(int=10 * each) for each in (1, 2, 3)}
+        self.observers = {int(node[1:]): UUID(int=number) for node, number in observers.items()}
+        self.refuses: ApiKey | None = None
+        self.done: list[str] = []
+
+    def ask(self, key: ApiKey, build: Any, **_more: Any) -> Any:
+        if key == ApiKey.DESCRIBE_QUORUM:
+            return self._describe()
+        if key == self.refuses:
+            raise Failure("no majority")
+        message = build(request_builders(key, 0))
+        node, directory = message.voter_id, message.voter_directory_id
+        if key == ApiKey.ADD_RAFT_VOTER:
+            assert node not in self.voters, "DUPLICATE_VOTER"
+            self.voters[node] = directory
+        else:
+            assert self.voters.pop(node) == directory, "VOTER_NOT_FOUND"
+        self.done.append(f"{'+' if key == ApiKey.ADD_RAFT_VOTER else '-'}{node}:{directory.int}")
+        return None
+
+    def _describe(self) -> Any:
+        def replicas(found: dict[int, UUID]) -> list[Any]:
+            fields = {"log_end_offset": 9, "last_fetch_timestamp": 1, "last_caught_up_timestamp": 1}
+            return [
+                SimpleNamespace(replica_id=node, replica_directory_id=directory, **fields)
+                for node, directory in found.items()
+            ]
+
+        partition = SimpleNamespace(
+            leader_id=1,
+            leader_epoch=1,
+            high_watermark=9,
+            current_voters=replicas(self.voters),
+            observers=replicas(self.observers),
+        )
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])], nodes=())
+
+    def replace(self, old: str, new: int, directory_id: str | None = None) -> None:
+        replace(cast(Target, self), old, new, controller="four.example:9093", directory_id=directory_id)
+
+
+def test_a_voter_is_replaced_by_another_node() -> None:
+    """The new voter first, so that a majority of the old number remains; a second call finds it done."""
+    cluster = Voting(n4=40)
+    cluster.replace("2", 4)
+    assert cluster.done == ["+4:40", "-2:20"]
+    cluster.replace("2", 4)
+    assert cluster.done == ["+4:40", "-2:20"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"), [(80, "the voters are as before"), (81, "one of two steps is done")]
+)
+def test_a_replacement_that_fails_is_repeated(refused: int, words: str) -> None:
+    """The failure says how far it came, and the same command goes on from there."""
+    cluster = Voting(n4=40)
+    cluster.refuses = ApiKey(refused)
+    with pytest.raises(Failure, match="no majority") as found:
+        cluster.replace("2", 4)
+    assert words in found.value.details[-1]
+    cluster.refuses = None
+    cluster.replace("2", 4)
+    assert cluster.done == ["+4:40", "-2:20"]
+
+
+def test_a_node_with_a_new_disk_replaces_itself() -> None:
+    """Its former directory goes first. Without the node and its new disk, the voters stay as they are."""
+    cluster = Voting()
+    with pytest.raises(Failure, match="is a voter already"):
+        cluster.replace("2", 2)
+    assert cluster.done == []
+    cluster = Voting(n2=25)
+    cluster.replace("2", 2)
+    assert cluster.done == ["-2:20", "+2:25"]
+
+
+def test_a_replacement_may_name_the_directories() -> None:
+    """A voter that has another directory than the named one is not removed."""
+    cluster = Voting(n4=40)
+    cluster.replace(f"2:{encode_uuid(UUID(int=99))}", 4, encode_uuid(UUID(int=41)))
+    assert cluster.done == ["+4:41"]
+    with pytest.raises(Failure, match="neither a node's id"):
+        cluster.replace("two", 4)

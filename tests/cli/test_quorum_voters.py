@@ -77,6 +77,16 @@ def test_voters_change_only_at_kraft_version_1(tmp_path: Path) -> None:
         assert sorted(read_all(cluster, len(writer.acked))) == sorted(writer.acked)
 
 
+def test_a_node_joins_the_voters_by_itself() -> None:
+    """With controller.quorum.auto.join.enable, once the voters can change (KIP-1186)."""
+    own = {2: {"controller.quorum.auto.join.enable": "true"}}
+    with Joining(2, voters=1, node_settings=own) as cluster:
+        raftlog = CommandLine(cluster.bootstrap_servers)
+        assert raftlog("quorum", "dynamic").returncode == exits.OK
+        poll_until(lambda: voters_of(raftlog) == [1, 2], "node 2 votes")
+        assert raftlog.rows("quorum", "why")[0]["by"] == "node 2"
+
+
 def test_a_dead_leader_is_removed_and_the_others_go_on(cluster: Joining, raftlog: CommandLine) -> None:
     """The new leader of the four voters removes it, and it follows once it runs again."""
     leader = leader_of(raftlog)
@@ -111,6 +121,25 @@ def test_the_living_leader_is_removed(cluster: Joining, raftlog: CommandLine) ->
     assert voters_of(raftlog) == [each for each in NODES if each != leader]
     cluster.create_topic("after", partitions=3, replication_factor=3)
     cluster.wait_until_healthy()
+
+
+def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
+    """In one command: the new voter is added before the former is removed."""
+    assert raftlog("quorum", "remove", "4").returncode == exits.OK
+    raftlog.rows_once(
+        lambda rows: any(row["node"] == 4 and row["directory_id"] for row in rows), "quorum", "replication"
+    )
+    old = next(each for each in (1, 2, 3) if each != leader_of(raftlog))
+    replaced = raftlog("quorum", "replace", str(old), "4", "--controller", cluster.controller_of(4))
+    assert replaced.returncode == exits.OK, replaced.stderr
+    assert voters_of(raftlog) == [each for each in NODES if each != old]
+
+
+def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: CommandLine) -> None:
+    """Who changed them, and when; the newest change first."""
+    rows = raftlog.rows("quorum", "why")
+    assert rows[-1]["change"] == "dynamic" and {"added", "removed"} <= {row["change"] for row in rows}
+    assert all(row["at"] > "2020" for row in rows) and rows == sorted(rows, key=lambda row: row["at"])[::-1]
 
 
 def test_all_nodes_start_again_with_the_voters_of_the_log(cluster: Joining, raftlog: CommandLine) -> None:

@@ -6,6 +6,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import NotController
 from raftlog.base.record_ages import Ages
@@ -19,6 +21,7 @@ from raftlog.metadata.broker_requests import (
 )
 from raftlog.metadata.controller_api import CreateTopics, NewTopic, decode_reply, decode_request, encode
 from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.history import History
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.metadata_records import Batch, decode_batch, encode_batch
 from raftlog.metadata.record_replay import apply_batch
@@ -55,9 +58,16 @@ class ControllerCluster:
             )
             for node_id in self.images
         }
+        self.history: History | None = None
         for controller in self.controllers.values():
             controller.wall_clock_ms = self.wall_clock_ms
             controller.ages = Ages(self.wall_clock_ms, lambda: self.now)
+
+    def keep_history(self) -> None:
+        """Keep the history of all batches from now on, for all controllers."""
+        self.history = History()
+        for controller in self.controllers.values():
+            controller.history = self.history
 
     def wall_clock_ms(self) -> int:
         """The wall clock goes on with the loop's, from an hour of its own."""
@@ -69,7 +79,7 @@ class ControllerCluster:
         if self.refusals or node_id != self.leader:
             self.refusals = max(0, self.refusals - 1)
             raise NotController
-        self.journal.append(encode_batch(batch))
+        self.journal.append(encode_batch(msgspec.structs.replace(batch, at_ms=self.wall_clock_ms())))
         if self.commit_at_once:
             self.commit()
 
@@ -81,12 +91,14 @@ class ControllerCluster:
             self._commit_one()
 
     def _commit_one(self) -> None:
-        batch = self.journal[self.commit_index]
+        batch = decode_batch(self.journal[self.commit_index])
         self.commit_index += 1
         for node_id, image in list(self.images.items()):
-            after = apply_batch(image, decode_batch(batch))
+            after = apply_batch(image, batch)
             if after is not None:
                 self.images[node_id] = after
+                if node_id == 1 and self.history is not None:
+                    self.history.add_batch(image, after, batch)
         for node_id, controller in self.controllers.items():
             controller.committed(self.images[node_id], self.now)
 

@@ -8,12 +8,8 @@ from structlog.testing import capture_logs
 from raftlog.base.errors import InvalidRequest, PolicyViolation
 from raftlog.controller import mutation_quotas
 from raftlog.controller.mutation_quotas import MutationQuotas
-from raftlog.metadata.controller_api import (
-    AlterClientQuotas,
-    ChargeMutations,
-    MutationsCharged,
-    QuotaAlteration,
-)
+from raftlog.metadata.controller_api import AlterClientQuotas, QuotaAlteration
+from raftlog.metadata.mutation_charges import ChargeMutations, MutationsCharged
 from raftlog.security.quotas import CLIENT_ID, MUTATION, PRODUCE, USER, Entity, Windows
 from tests.controller.controller_cluster import ControllerCluster
 

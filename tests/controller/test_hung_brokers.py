@@ -126,16 +126,48 @@ def test_with_heartbeats_that_are_rare_for_its_length_the_session_decides_alone(
     assert soft.brokers_to_fence(100.0 + SESSION_S) == {1: "session expired"}
 
 
-def test_the_predecessor_of_a_new_controller_is_asked_sooner() -> None:
-    """It was silent in the quorum for an election timeout, or there would be no new controller."""
+@pytest.mark.parametrize("election_s", [0.5, 0.8])
+def test_the_predecessor_of_a_new_controller_is_fenced_after_a_second_of_silence(election_s: float) -> None:
+    """Most voters missed its messages, which come four times as often as heartbeats: or they would not have elected."""
     soft = BrokerLiveness(SESSION_S, Lateness())
-    soft.start_sessions([1, 2], 100.0, connected={2}, predecessor=1)
+    elected_at, probed_at = 100.0 + election_s, max(100.75, 100.0 + election_s)
+    soft.start_sessions([1, 2], elected_at, connected={2}, predecessor=1, heard_at=100.1)
+    assert soft.take_due_probes(probed_at - 0.01) == []
+    assert soft.take_due_probes(probed_at) == [1]
+    soft.on_probe_result(1, "accepted")
+    assert soft.brokers_to_fence(probed_at + 0.3) == NO_ANSWER
+
+
+def test_a_predecessor_that_was_heard_a_moment_ago_is_probed_twice() -> None:
+    """Its connections broke: the first probe finds out whether it died, the second whether it hangs."""
+    soft = BrokerLiveness(SESSION_S, Lateness())
+    soft.start_sessions([1], 100.0, connected={}, predecessor=1, heard_at=99.9)
     assert soft.take_due_probes(100.0) == [1]
     soft.on_probe_result(1, "accepted")
-    assert soft.brokers_to_fence(100.5) == {}
-    assert soft.take_due_probes(100.65) == [1]
+    assert soft.brokers_to_fence(100.3) == {}
+    assert soft.take_due_probes(100.5) == [1]
     soft.on_probe_result(1, "accepted")
-    assert soft.brokers_to_fence(100.95) == NO_ANSWER
+    assert soft.brokers_to_fence(100.8) == NO_ANSWER
+
+
+@pytest.mark.parametrize(("passed_s", "fenced"), [(HUNG_AGAIN_S - 30.0, False), (HUNG_AGAIN_S, True)])
+def test_a_new_controller_knows_which_brokers_hung(passed_s: float, *, fenced: bool) -> None:
+    """A broker that stands still now and then, and leads the quorum, has another controller each time."""
+    cluster = ControllerCluster(2)
+    cluster.keep_history()
+    cluster.elect(1)
+    cluster.start(1, 2)
+    cluster.advance(1.5, heartbeats=(1,))
+    cluster.active.on_probe_result(2, "accepted", cluster.now)
+    assert cluster.image.brokers[2].fenced
+    cluster.advance(passed_s, heartbeats=(1, 2))
+    assert not cluster.image.brokers[2].fenced
+    cluster.elect(2)
+    cluster.elect(1)
+    cluster.advance(0.2, heartbeats=(1, 2))
+    cluster.advance(1.5, heartbeats=(1,))
+    cluster.active.on_probe_result(2, "accepted", cluster.now)
+    assert cluster.image.brokers[2].fenced is fenced
 
 
 def test_a_broker_that_lost_its_connection_has_its_session() -> None:

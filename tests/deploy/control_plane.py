@@ -43,6 +43,8 @@ class ControlPlane:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._token = folder, secrets.token_hex(16)
+        self.config_path = folder / "kubeconfig"
+        """The file that kubectl and helm read."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.api = Api(URL, self._token)
         folder.mkdir()
@@ -53,7 +55,7 @@ class ControlPlane:
         self._start_etcd()
         self._start_api_server(address)
         waits.until(self._is_ready, "the API server is ready", seen=lambda: self._log("kube-apiserver"))
-        config = f"--kubeconfig={self._folder / 'kubeconfig'}"
+        config = f"--kubeconfig={self.config_path}"
         common = (config, "--leader-elect=false", "--bind-address=127.0.0.1")
         self._start("kube-controller-manager", *common, f"--controllers={','.join(CONTROLLERS)}")
         self._start("kube-scheduler", *common)
@@ -75,7 +77,7 @@ class ControlPlane:
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
         }
-        (self._folder / "kubeconfig").write_text(yaml.safe_dump(config))
+        self.config_path.write_text(yaml.safe_dump(config))
 
     def _start_etcd(self) -> None:
         peers = "http://127.0.0.1:2380"

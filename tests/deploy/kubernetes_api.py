@@ -70,8 +70,8 @@ class Api:
         return self.ask("PATCH", path, body, STRATEGIC_MERGE)
 
     def apply(self, each: Object, namespace: str) -> None:
-        """Create an object, or change it to this, as `kubectl apply --server-side` does."""
-        path = f"{path_of(each, namespace)}?fieldManager=tests&force=true"
+        """Create an object, or change it to this, as `kubectl apply --server-side` does. Unknown fields are refused."""
+        path = f"{path_of(each, namespace)}?fieldManager=tests&force=true&fieldValidation=Strict"
         self.ask("PATCH", path, each, APPLY)
 
     def watch(self, path: str) -> Iterator[tuple[str, Object]]:

@@ -11,8 +11,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+import yaml
+
 from raftlog.testing.network import CLIENTS, NETWORK, Network
-from tests.deploy.chart import Release, render
+from tests.deploy.chart import Release, render, tool
 from tests.deploy.control_plane import ControlPlane
 from tests.deploy.kubelet import Kubelet
 from tests.deploy.kubernetes_api import Object
@@ -115,7 +117,7 @@ class KubernetesCluster:
             control_plane = ControlPlane(folder / "control-plane")
             self._open.callback(control_plane.stop)
             control_plane.start(f"{NETWORK}{CLIENTS}")
-            self.api = control_plane.api
+            self.api, self._config_path = control_plane.api, control_plane.config_path
             self.kubelet = Kubelet(self.api, network, folder / "kubelet")
             self._open.callback(self.kubelet.close)
             self._prepare()
@@ -126,8 +128,7 @@ class KubernetesCluster:
     def _prepare(self) -> None:
         """Make the namespace and the Secret that the chart needs, and watch the pods."""
         self.availability = Availability()
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        self.api.post("/api/v1/namespaces", namespace)
+        self.api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"}, "stringData": SECRET}
         self.api.apply(secret, NAMESPACE)
         Thread(target=self._watch, daemon=True).start()
@@ -146,6 +147,18 @@ class KubernetesCluster:
         """Apply the chart, and wait until all pods are rolled out."""
         self.apply(values)
         self.wait_until_rolled_out()
+
+    def helm(self, *arguments: str, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+        """Return what helm says, asked to do something in this cluster, with values if it takes any."""
+        helm = tool("helm")
+        assert helm is not None
+        return subprocess.run(
+            [helm, f"--kubeconfig={self._config_path}", *arguments],
+            input=yaml.safe_dump(dict(values)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     def stateful_set(self) -> Object:
         return self.api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/raftlog")

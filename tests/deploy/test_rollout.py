@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.chart import needs_helm
+from tests.deploy.chart import CHART, needs_helm
 from tests.deploy.control_plane import needs_control_plane
 from tests.deploy.kubelet import MACHINES
 from tests.deploy.kubernetes_api import Refused
@@ -107,10 +107,12 @@ def test_without_the_hook_two_nodes_are_away(cluster: KubernetesCluster) -> None
     events, changes = len(cluster.kubelet.events), len(cluster.availability.away)
     with cluster.writing("hurried") as writing:
         with hanging(cluster, "raftlog-0"):
+            writing.wait_for(200)  # then the node that hangs has left the ISRs
             cluster.apply(annotated("without a hook", waitSafeSeconds=0))
             cluster.wait_for_event("raftlog-2", "ended with 0", events)
         cluster.wait_until_rolled_out()
     assert max(len(each) for each in cluster.availability.away[changes:]) == 2
+    assert writing.refusals > 0
     assert "preStop began" not in cluster.kubelet.events_of("raftlog-2", events)
     assert writing.report["missing"] == []
 
@@ -120,7 +122,7 @@ def test_a_second_eviction_is_refused_until_the_first_pod_is_back(cluster: Kuber
     cluster.install(QUICK)
     events, changes = len(cluster.kubelet.events), len(cluster.availability.away)
     with cluster.writing("evicted") as writing:
-        cluster.evict("raftlog-0")
+        waits.until(lambda: _evicted(cluster, "raftlog-0"), "the first eviction is allowed")
         with pytest.raises(Refused) as refused:
             cluster.evict("raftlog-1")
         assert refused.value.code == TOO_MANY_REQUESTS
@@ -163,3 +165,28 @@ def test_a_node_that_hangs_for_good_is_restarted(cluster: KubernetesCluster) -> 
     assert times["SIGKILL"] - times["liveness failed"] < 60
     assert times["ready"] > times["SIGKILL"]
     cluster.wait_until_rolled_out()
+
+
+def test_helm_keeps_the_secret_and_refuses_other_voters(cluster: KubernetesCluster) -> None:
+    """An upgrade looks into the cluster, which `helm template` cannot. The disks stay after an uninstallation."""
+    alone = {"replicas": 1, "voters": 1, "waitSafeSeconds": 0, **QUICK}
+    there = ("--namespace=alone", "--wait", "--timeout=5m")
+
+    def upgrade(values: dict[str, Any]) -> str:
+        options = ("--values=-", "--install", "--create-namespace", *there)
+        upgraded = cluster.helm("upgrade", "raftlog", str(CHART), *options, values=values)
+        return upgraded.stderr if upgraded.returncode else ""
+
+    def found(kind: str, name: str) -> Any:
+        return cluster.api.get(f"/api/v1/namespaces/alone/{kind}/{name}")
+
+    assert upgrade(alone) == ""
+    secret, pod = found("secrets", "raftlog"), found("pods", "raftlog-0")
+    assert upgrade(alone | {"config": {"num.partitions": 6}}) == ""
+    assert found("secrets", "raftlog")["data"] == secret["data"]
+    assert found("pods", "raftlog-0")["metadata"]["uid"] != pod["metadata"]["uid"]
+    refused = upgrade(alone | {"replicas": 3, "voters": 3})
+    assert "this cluster has begun with 1, and its voters cannot change" in refused
+    assert cluster.helm("uninstall", "raftlog", *there, values={}).returncode == 0
+    waits.until(lambda: not found("pods", "")["items"], "the pod is gone")
+    assert found("persistentvolumeclaims", "data-raftlog-0")["status"]["phase"] == "Bound"

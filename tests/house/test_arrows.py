@@ -22,7 +22,17 @@ ARROWS: dict[str, frozenset[str]] = {
     "coordinator": frozenset({"base", "metadata", "records", "security", "sharing"}),
     "quorum": frozenset({"base", "metadata"}),
     "broker": frozenset(
-        {"base", "coordinator", "metadata", "protocol", "records", "replication", "security", "storage"}
+        {
+            "base",
+            "coordinator",
+            "metadata",
+            "protocol",
+            "records",
+            "replication",
+            "security",
+            "sharing",
+            "storage",
+        }
     ),
     "loop_watch": frozenset({"base"}),
     "control": frozenset({"base", "broker", "controller", "loop_watch", "metadata", "quorum"}),

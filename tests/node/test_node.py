@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from raftlog.quorum.leaderless import LEADERLESS_S
 from structlog.testing import capture_logs
 
 from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.errors import KafkaError
-from raftlog.control import LEADERLESS_S
 from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap
 from raftlog.metadata.broker_requests import AllocateProducerIds
 from raftlog.metadata.controller_api import (

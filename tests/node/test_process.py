@@ -22,8 +22,10 @@ from structlog.testing import capture_logs
 
 from raftlog import process
 from raftlog.base.config import load_config
+from raftlog.base.disk import RealDisk
 from raftlog.base.env import raise_failure
 from raftlog.base.log import LIMITED_LINES, LimitedLog
+from raftlog.metadata.bootstrap import write_bootstrap
 from raftlog.node import Node, NodeFailed
 from raftlog.quorum.quorum import Quorum
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN
@@ -236,6 +238,27 @@ async def test_a_damaged_metadata_journal_is_named(settings: dict[str, str], tmp
     with pytest.raises(NodeFailed, match=r"journal is damaged: .*quorum\.wal"):
         await process.run(config)
     assert not await _left_running()
+
+
+async def test_a_cluster_may_begin_with_voters_that_can_change(
+    settings: dict[str, str], tmp_path: Path
+) -> None:
+    """As `raftlog format --standalone` leaves it: the first batch has kraft.version 1, and the set follows."""
+    config = load_config(settings)
+    write_bootstrap(RealDisk(), config.metadata_log_dir, (), kraft_version=1)
+    began: list[Node] = []
+
+    def look(node: Node) -> None:
+        assert node.control.quorum is not None
+        if not node.control.quorum.has_static_voters:
+            began.append(node)
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            asyncio.get_running_loop().call_later(0.01, look, node)
+
+    await process.run(config, ready=look)
+    assert began[0].metadata.image.features["kraft.version"] == 1
+    assert not (tmp_path / "raftlog-bootstrap.json").exists()
 
 
 async def test_a_damaged_cluster_secret_is_named(settings: dict[str, str], tmp_path: Path) -> None:

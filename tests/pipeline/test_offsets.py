@@ -98,7 +98,7 @@ def test_a_partition_that_went_backwards_is_left_alone_by_limits():
 
 def test_a_start_beyond_the_end_is_an_error_and_no_empty_range():
     """Spark's Kafka source refuses it too (SPARK-52096): a mistake must not look like a partition without records."""
-    with pytest.raises(EndBeforeStart, match=r"t-0 \[4, 2\): the starting offset is greater"):
+    with pytest.raises(EndBeforeStart):
         ranges_of({at(0): 4, at(1): 0}, {at(0): 2, at(1): 5})
     assert ranges_of({at(0): 4, at(1): 0}, {at(0): 4, at(1): 5}) == [Range(at(1), 0, 5)]
 

@@ -224,11 +224,7 @@ PLANTS = [
         test=f"{BROKERS}::test_a_reader_at_a_follower_gets_a_record_as_soon_as_it_is_committed",
     ),
     Plant(
-        "cut-off-followers-serve",
-        "KIP-392 readers kept from news",
-        follower_reads,
-        serve_without_a_leader,
-        test=f"{UNIT}::test_a_follower_that_has_not_heard_of_its_leader_sends_its_readers_back",
+        "cut-off-followers-serve", "KIP-392 readers kept from news", follower_reads, serve_without_a_leader
     ),
     Plant(
         "cut-off-readers-wait",

@@ -98,6 +98,16 @@ def save_logs_with_the_minute_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Housekeeping, "_most_unsaved", none)
 
 
+def save_new_epochs_with_the_minute_only(patch: pytest.MonkeyPatch) -> None:
+    """However much is written in the minute after a failover, a start reads all of that."""
+    choose = Housekeeping._most_unsaved
+
+    async def choose_without_them(keeping: Housekeeping) -> list[Any]:
+        return [each for each in await choose(keeping) if not each.log.has_unsaved_epochs]
+
+    patch.setattr(Housekeeping, "_most_unsaved", choose_without_them)
+
+
 def forget_the_high_watermark_of_before(patch: pytest.MonkeyPatch) -> None:
     """The mark of a cut goes though the file of high watermarks is from before the cut."""
     note = TruncationMark.note_checkpoint
@@ -152,6 +162,13 @@ PLANTS = [
         blackouts,
         save_logs_with_the_minute_only,
         test=f"{_CHORE_TESTS}::test_a_log_that_grew_by_much_is_saved_before_its_minute",
+    ),
+    Plant(
+        "failover-holds-points",
+        "recovery time",
+        blackouts,
+        save_new_epochs_with_the_minute_only,
+        test=f"{_CHORE_TESTS}::test_logs_with_a_new_leader_epoch_that_grew_by_much_are_saved_a_few_at_a_time",
     ),
     Plant(
         "high-watermark-of-before",

@@ -15,6 +15,7 @@ from raftlog.quorum.journal import Journal
 from raftlog.quorum.known_voters import KnownVoters
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
+from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voter_set import VoterSet
 from raftlog.quorum.voters_change import VotersChange
@@ -166,6 +167,12 @@ def believe_old_sets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Observer, "_take_voters", take_and_leave)
 
 
+def dial_the_old_address(patch: pytest.MonkeyPatch) -> None:
+    """A voter that has moved is dialled at the address of an old set alone, although linked nodes know the new one."""
+    address = RaftLinks._address
+    patch.setattr(RaftLinks, "_address", lambda links, peer, attempt=0: address(links, peer))
+
+
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
@@ -228,6 +235,9 @@ PLANTS = [
         plant=believe_old_sets,
         note="it dials voters that are gone",
         test="tests/quorum/test_voter_changes.py::test_old_sets_in_the_log_lead_no_observer_astray",
+    ),
+    row(
+        "moved-voter-lost", "KIP-853 UpdateRaftVoter", plant=dial_the_old_address, note="no link to a leader"
     ),
     row(
         "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"

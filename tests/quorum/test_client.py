@@ -325,3 +325,31 @@ def test_a_connection_that_fails_after_its_caller_gave_up_has_no_effect() -> Non
         await asyncio.sleep(2 * HANDSHAKE_SECONDS)
 
     run_scenario(script)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_request_leaves_a_controller_that_hangs_once_there_is_another(*, connected: bool) -> None:
+    """Its connection stays, or its kernel accepts one: heartbeats waited for two seconds, and no leader was elected."""
+
+    async def script(cluster: QuorumCluster) -> None:
+        await request_recorders(cluster)
+        leader = await cluster.leader()
+        node = next(each for each in cluster.hosts if each != leader)
+        asking = client(cluster, node)
+        machine = cluster.machines[node]
+        report = machine.leadership_changed
+
+        def changed(*change: Any) -> None:
+            report(*change)
+            asking.leader_changed()
+
+        machine.leadership_changed = changed  # type: ignore[method-assign]
+        if connected:
+            await cluster.hosts[node].start(asking.submit(b"hello", 5.0))
+        cluster.hosts[leader].pause()
+        began_at = cluster.loop.time()
+        answer = await cluster.hosts[node].start(asking.submit(b"hello", 5.0))
+        assert answer != b"hello by %d" % leader
+        assert cluster.loop.time() < began_at + 1.5
+
+    run_scenario(script)

@@ -101,6 +101,24 @@ def test_an_observer_goes_on_with_another_voter() -> None:
     run_scenario(script)
 
 
+def test_an_observer_leaves_a_voter_that_hangs_before_its_leaderships_move() -> None:
+    """A broker without a vote would not know the new controller, nor the new leaders of its partitions."""
+
+    async def script(cluster: QuorumCluster) -> None:
+        await cluster.commit(b"before")
+        watcher = ObserverNode(cluster)
+        await cluster.until(lambda: watcher.has(b"before"))
+        followed = watcher.observer._channel
+        assert followed is not None
+        cluster.hosts[followed.peer_id].pause()
+        others = [each for each in cluster.nodes if each != followed.peer_id]
+        await cluster.until(
+            lambda: watcher.observer.leader_id in others and watcher.observer._channel is not followed, 1.5
+        )
+
+    run_scenario(script)
+
+
 def test_an_observer_leaves_a_voter_that_is_cut_off() -> None:
     """A voter without a leader has no news."""
 

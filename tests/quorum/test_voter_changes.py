@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,7 +13,6 @@ from raftlog.base.errors import (
     DuplicateVoter,
     InvalidRequest,
     InvalidVoterKey,
-    KafkaError,
     NotLeaderOrFollower,
     RequestTimedOut,
     UnsupportedVersion,
@@ -24,86 +20,10 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import NO_DIRECTORY
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
-from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voters_record import Voter
-from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER, QuorumCluster, WatchedNode
-from raftlog_chaos.scenarios.voters_change import Recorded, VotersProperties, record_directory
-from raftlog_chaos.simulator import SimLoop, simulate
-
-Test = Callable[["Changing"], Coroutine[Any, Any, None]]
-
-
-class Changing:
-    """Nodes 1 to 4, of which 1 to 3 are voters of the config."""
-
-    def __init__(self, loop: SimLoop, voters: tuple[int, ...] = (1, 2, 3)) -> None:
-        self.loop = loop
-        self.cluster = QuorumCluster(loop, 4)
-        self.addresses = dict(self.cluster.voters)
-        self.cluster.voters = {node: self.addresses[node] for node in voters}
-        self.directories = {node: UUID(int=node) for node in self.cluster.hosts}
-        self.law = self.cluster.law = VotersProperties(voters, self.directories)
-        self.cluster.on_made = self._made
-        self.initial = {node: UUID(int=node) for node in voters}
-
-    def _made(self, quorum: Quorum, machine: WatchedNode) -> None:
-        quorum.identity = replace(quorum.identity, directory_id=self.directories[quorum.node_id])
-        quorum.recorded_voters = Recorded(machine, self.initial)
-
-    def voter(self, node: int, directory: int | None = None) -> Voter:
-        return Voter(node, UUID(int=node if directory is None else directory).bytes, *self.addresses[node])
-
-    async def ask(
-        self,
-        change: Callable[[VoterChanges, float], Coroutine[Any, Any, None]],
-        *,
-        node: int | None = None,
-        seconds: float = 5.0,
-    ) -> KafkaError | None:
-        """Ask a node (default: the leader), and return its refusal."""
-        node = node or await self.cluster.leader()
-        changes = self.cluster.nodes[node].voter_changes
-        done: list[KafkaError | None] = []
-
-        async def asked() -> None:
-            try:
-                await change(changes, self.loop.time() + seconds)
-            except KafkaError as error:
-                done.append(error)
-            else:
-                done.append(None)
-
-        self.cluster.hosts[node].start(asked())
-        await self.cluster.until(lambda: bool(done))
-        return done[0]
-
-    async def add(self, voter: Voter, **how: Any) -> KafkaError | None:
-        return await self.ask(lambda changes, until: changes.add(voter, until), **how)
-
-    async def remove(self, node: int, directory: int | None = None, **how: Any) -> KafkaError | None:
-        directory_id = UUID(int=directory or node)
-        return await self.ask(lambda changes, until: changes.remove(node, directory_id, until), **how)
-
-    async def begin(self) -> None:
-        self.cluster.boot()
-        assert await self.make_dynamic() is None
-
-    async def make_dynamic(self, seconds: float = 5.0) -> KafkaError | None:
-        leader = await self.cluster.leader(among=[*self.initial])
-        await self.cluster.commit(b"begin", *self.initial)
-        return await self.ask(
-            lambda changes, until: changes.make_dynamic(self.cluster.voters, until),
-            node=leader,
-            seconds=seconds,
-        )
-
-
-def run(test: Test, **options: Any) -> None:
-    async def program(loop: SimLoop) -> None:
-        await test(Changing(loop, **options))
-
-    simulate(program, seed=1)
+from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER
+from tests.quorum.changing import Changing, run
 
 
 def test_a_node_becomes_a_voter_and_counts() -> None:
@@ -186,7 +106,7 @@ def test_a_removed_voter_deposes_no_leader() -> None:
         term = world.cluster.nodes[leader].term
         world.cluster.boot(removed)
         await world.cluster.commit(b"after", removed)
-        await asyncio.sleep(5)
+        await world.pass_time(5)
         assert world.cluster.leading() == leader and world.cluster.nodes[leader].term == term
 
     run(test)
@@ -275,7 +195,7 @@ def test_an_observer_that_was_away_finds_the_present_voters() -> None:
         world.cluster.boot_observer()
         assert await world.add(world.voter(3)) is None
         await world.cluster.commit(b"three", 3, OBSERVER)
-        await asyncio.sleep(4)
+        await world.pass_time(4)
         world.cluster.crash_observer()
         assert await world.add(world.voter(4)) is None
         for node in (1, 2):
@@ -392,51 +312,6 @@ def test_a_change_needs_kraft_version_1() -> None:
     run(test)
 
 
-def test_the_first_set_names_a_directory_that_is_recorded_just_before() -> None:
-    """The set waits behind the record of a replaced disk: the former directory would shut the new disk out."""
-
-    async def test(world: Changing) -> None:
-        world.cluster.boot(1, 2, 3)
-        leader = await world.cluster.leader()
-        await world.cluster.commit(b"begin", 1, 2, 3)
-
-        async def record_meanwhile(changes: VoterChanges, until: float) -> None:
-            world.cluster._append(leader, record_directory(leader % 3 + 1, UUID(int=99)))
-            await changes.make_dynamic(world.cluster.voters, until)
-
-        assert await world.ask(record_meanwhile) is None
-        record = world.cluster.nodes[leader].driver.voters.current
-        assert record is not None and UUID(int=99) in record.directories().values()
-
-    run(test)
-
-
-def test_the_first_set_waits_for_a_replaced_disk() -> None:
-    """The leader has seen the new directory, and records it only once it has missed the former long enough."""
-
-    async def test(world: Changing) -> None:
-        world.cluster.boot(1, 2, 3)
-        leader = await world.cluster.leader()
-        await world.cluster.commit(b"begin", 1, 2, 3)
-        node = next(each for each in (1, 2, 3) if each != leader)
-        world.cluster.crash(node)
-        world.cluster.wipe(node)
-        world.law.forget(node)
-        world.directories[node] = UUID(int=99)
-        world.cluster.boot(node)
-        await world.cluster.commit(b"again", node)
-        quorum = world.cluster.nodes[leader]
-        refused = await world.make_dynamic(seconds=0.5)
-        assert isinstance(refused, RequestTimedOut) and f"voters [{node}] are not recorded" in str(refused)
-        await world.cluster.until(lambda: bool(quorum.unrecorded_voters()))
-        world.cluster.append(record_directory(node, UUID(int=99)))
-        assert await world.make_dynamic() is None
-        record = quorum.driver.voters.current
-        assert record is not None and record.directories()[node] == UUID(int=99)
-
-    run(test)
-
-
 def test_a_refusal_says_whether_all_is_as_requested() -> None:
     """A retry then succeeds: an id with another directory is neither the voter to add, nor gone."""
 
@@ -472,6 +347,35 @@ def test_a_node_that_cannot_be_reached_is_no_voter() -> None:
     run(test)
 
 
+def test_the_quorum_says_who_changed_the_voters_and_when() -> None:
+    """Each node finds it in its log, also after a start from a snapshot of the set."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        quorum = world.cluster.nodes[leader]
+        for request in (
+            AddVoter(4, UUID(int=4), *world.addresses[4], by="User:ann"),
+            RemoveVoter(4, UUID(int=4), by="User:bob" * 99),
+        ):
+            await world.ask(lambda changes, until, request=request: changes.carry_out(request))  # type: ignore[misc]
+        await world.cluster.settle(b"end")
+        found = quorum.describe().changes
+        assert [(each.kind, each.voter_id, each.by[:8]) for each in found] == [
+            ("dynamic", -1, ""),
+            ("added", 4, "User:ann"),
+            ("removed", 4, "User:bob"),
+        ]
+        assert found[1].directory_id == UUID(int=4) and len(found[2].by) == 255
+        assert 0 < found[0].at_ms <= found[1].at_ms < found[2].at_ms
+        world.cluster.crash(4)
+        world.cluster.boot(4)
+        await world.cluster.commit(b"again", 4)
+        assert world.cluster.nodes[4].describe().changes == found
+
+    run(test)
+
+
 def test_a_second_change_waits_for_the_first() -> None:
     """And is refused at its deadline."""
 
@@ -482,7 +386,7 @@ def test_a_second_change_waits_for_the_first() -> None:
         voter = world.voter(4)
         changes = world.cluster.nodes[leader].voter_changes
         first = world.cluster.hosts[leader].start(changes.add(voter, world.loop.time() + 20))
-        await asyncio.sleep(0.1)
+        await world.pass_time(0.1)
         refused = await world.remove(leader, seconds=1.0)
         assert isinstance(refused, RequestTimedOut) and "another change" in str(refused)
         world.cluster.boot(4)
@@ -547,8 +451,9 @@ def test_a_leader_outside_of_the_set_does_not_count_itself_after_a_restart() -> 
         )
         core = world.cluster.nodes[leader].driver.core
         await world.cluster.until(lambda: core.is_leader)
+        assert float("-inf") in core.response_times.values(), "the voter that never answers counts as heard"
         await world.cluster.until(lambda: core.match_index(near) >= core.journal.voters_index)
-        await asyncio.sleep(0.2)
+        await world.pass_time(0.2)
         assert core.commit_index < core.journal.voters_index
         world.cluster.on_new_leader = lambda _node: None
         world.loop.heal()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from raftlog.quorum.voters_record import (
+    MAX_CHANGES,
     Voter,
+    VoterChange,
     VotersRecord,
     decode_voters,
     differ_by_one,
@@ -49,6 +52,26 @@ def journal_with_sets(disk: SimDisk) -> Journal:
         journal.add(command, index, 1)
     written(journal)
     return journal
+
+
+class OlderRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A set as a release reads it that knows no changes."""
+
+    voters: list[Voter]
+
+
+def test_a_set_remembers_its_last_changes() -> None:
+    """Who asked for each, and when. An older reader ignores them, and a set of an older writer has none."""
+    record = three()
+    for number in range(MAX_CHANGES + 5):
+        record = record.after(record, VoterChange("added", 4, UUID(int=4).bytes, "User:ann", number))
+    found = decode_voters(encode_voters(record))
+    assert found == record and found.ids == [1, 2, 3]
+    assert [each.at_ms for each in found.changes] == list(range(5, MAX_CHANGES + 5))
+    body = encode_voters(record)[len(VOTERS_PREFIX) :]
+    assert msgspec.msgpack.decode(body, type=OlderRecord) == OlderRecord(three().voters)
+    older = VOTERS_PREFIX + msgspec.msgpack.encode(OlderRecord(three().voters))
+    assert decode_voters(older) == three()
 
 
 def test_a_set_reads_as_it_was_written() -> None:

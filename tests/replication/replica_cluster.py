@@ -51,6 +51,7 @@ class FakeHost:
         self.clock = 100.0
         self.registered = registered
         self.dirty: dict[Partition, None] = {}
+        self.awaited: dict[Partition, None] = {}
         self.told: list[Partition] = []
         self.due: list[Partition] = []
         self.damaged: list[Partition] = []

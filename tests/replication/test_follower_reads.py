@@ -242,6 +242,29 @@ def test_a_follower_that_has_not_heard_of_its_leader_sends_its_readers_back() ->
     assert not cluster[1].partition.has_lost_leader()
 
 
+def test_a_follower_that_is_cut_off_with_its_leader_serves_old_records_and_nothing_uncommitted() -> None:
+    """It still hears from that leader. Its readers miss what others commit meanwhile, and get it afterwards."""
+    cluster = ReplicaCluster(min_isr=1)
+    cluster[1].produce("a")
+    cluster.catch_up(1, 2, 3)
+    cluster.elect(3, isr=(3,), tell=(3,))
+    cluster[3].produce("b")
+    cluster[3].host.flush()
+    assert cluster[3].partition.high_watermark == 2
+    cluster[1].produce("never", acks=1)
+    cluster[1].host.flush()
+    for _ in range(5):
+        cluster[2].host.clock += cluster[2].host.replica_lag_time_max - 1
+        cluster[2].fetch_from(cluster[1])
+        cluster[2].host.heard_at = cluster[2].host.clock
+        read = consume(cluster[2], 0)
+        assert (read.error_code, values_in(read.records), read.high_watermark) == (0, ["a"], 1)
+    assert cluster[2].partition.log_end_offset == 2
+    cluster.change(tell=(1, 2))
+    cluster.catch_up(3, 2)
+    assert values_in(consume(cluster[2], 0).records) == ["a", "b"]
+
+
 def test_a_new_leader_has_the_whole_time_to_be_heard_of() -> None:
     """The metadata that named it is news, too; likewise if there is no leader."""
     cluster = ReplicaCluster()

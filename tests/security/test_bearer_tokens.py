@@ -111,8 +111,9 @@ def test_a_token_without_kid_is_of_the_only_key_that_fits() -> None:
     token = jwt.encode({"alg": "ES256"}, dict(CLAIMS), KEYS["ES256"])
     assert verify(token).subject == "alice"
     two = read_jwks(jwks(KEYS["ES256"], make_key("ES256", "another")))
-    with pytest.raises(TokenRefused, match="several keys"):
+    with pytest.raises(TokenRefused) as refused:
         verify_token(token, two, RULES, now_ms=NOW_S * 1000)
+    assert refused.value.reason == "malformed"
 
 
 # --- what is not

@@ -36,7 +36,8 @@ def test_other_plain_messages_are_refused(message):
 
 def test_a_login_cannot_name_another_user():
     """CVE-2017-12610."""
-    with pytest.raises(SaslAuthenticationFailed, match="only log in as itself"):
+    parse_plain(b"alice\0alice\0secret")
+    with pytest.raises(SaslAuthenticationFailed):
         parse_plain(b"bob\0alice\0secret")
 
 

@@ -87,7 +87,7 @@ def test_an_index_entry_that_leads_beyond_its_offset_is_no_way_there() -> None:
     log = open_log(disk_of({**files, name: content}), HOWS[0])
     segment = log.segments[1]
     offset = segment.base_offset + lowered + 1
-    with pytest.raises(CorruptMessage, match="index is wrong"):
+    with pytest.raises(CorruptMessage):
         segment.locate(offset, cached=False)
     segment.rebuild_indexes()
     found = segment.locate(offset, cached=False)

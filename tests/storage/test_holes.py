@@ -64,7 +64,7 @@ def test_a_follower_writes_down_the_first_hole_that_it_is_given(lose_power: bool
         put(log, (b"k%d" % (number % 2), b"%d" % number))
     close_segment(log)
     clean(log)
-    with pytest.raises(CorruptMessage, match="does not follow"):
+    with pytest.raises(CorruptMessage):
         copy_of(log, gaps=GapPolicy.NONE)
     follower = copy_of(log)
     follower.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -169,3 +170,26 @@ def test_a_start_recalls_the_last_five_batches_of_each_producer_of_the_last_mega
     for producer, count in sequences.items():
         for back in range(1, min(count, 5) + 1):
             assert append(log, VALUE, producer=(producer, 0, count - back)).duplicate, (producer, back)
+
+
+@pytest.mark.parametrize("batches", [20, 400])
+def test_a_start_asks_the_disk_a_few_times_for_a_log(batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with 2,000 partitions has as many folders to look at, and most of them have not changed for long."""
+    disk = SimDisk(0)
+    log = open_log(disk, recovery_point=0)
+    write(log, batches)
+    log.checkpoint()
+    point = log.update_recovery_point()
+    disk.release()
+    calls: Counter[str] = Counter()
+    for name in ("open", "exists", "listdir", "read_file"):
+        method = getattr(SimDisk, name)
+
+        def count(disk: SimDisk, *given: Any, name: str = name, method: Any = method, **named: Any) -> Any:
+            calls[name] += 1
+            return method(disk, *given, **named)
+
+        monkeypatch.setattr(SimDisk, name, count)
+    log = open_log(disk, recovery_point=point)
+    assert log.log_end_offset == point == batches
+    assert calls == {"open": 8, "exists": 5, "listdir": 2, "read_file": 5}

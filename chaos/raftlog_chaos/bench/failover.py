@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.probe import elect_preferred_leaders
+from raftlog_chaos.bench import measure
 from raftlog_chaos.runs.landmarks import moments
 from raftlog_chaos.runs.meter import PATIENCE, UnavailabilityMeter
 
@@ -53,7 +54,7 @@ AIMS: Final[dict[str, tuple[float | None, float | None, int | None]]] = {
     "SIGTERM": (0.3, 0.3, 0),
     "SIGTERM, controller's node": (0.3, 0.3, 0),
     "pause": (3.5, None, None),
-    "pause, controller's node": (None, None, None),
+    "pause, controller's node": (1.5, None, None),
 }
 """The aims of each scenario: median gap and worst gap in seconds, and errors that clients see."""
 
@@ -82,6 +83,10 @@ class DeathsInTurn(NamedTuple):
     """From its start until it is in every ISR."""
     gap_s: float
     """The longest gap of a partition around the second death."""
+    cpu_s: float
+    """The first node's CPU time from its start until it is in every ISR."""
+    read_mb: float
+    """What it read from files and sockets meanwhile, in megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,8 @@ class FailoverRun:
             while not self._is_in(first) and time.monotonic() - began < NEXT_DEATH_S:
                 time.sleep(LOOK_S)
                 in_sync_s = time.monotonic() - began
+            pid = self._cluster.nodes[first].pid
+            cpu_s, read_mb = measure.cpu_seconds([pid]), measure.read_bytes(pid) / 1e6
             time.sleep(max(0.0, began + NEXT_DEATH_S - time.monotonic()))
             struck = time.monotonic()
             self._cluster.kill(second)
@@ -159,7 +166,7 @@ class FailoverRun:
             gaps = meter.longest_gaps(struck, time.monotonic())
             self._cluster.restart(second)
             self._wait(self._all_in_sync, f"node {second} is back in every ISR")
-        return DeathsInTurn(ready_s, in_sync_s, max(gap.seconds for gap in gaps))
+        return DeathsInTurn(ready_s, in_sync_s, max(gap.seconds for gap in gaps), cpu_s, read_mb)
 
     def _meter(self, settings: Mapping[str, int]) -> UnavailabilityMeter:
         return UnavailabilityMeter(

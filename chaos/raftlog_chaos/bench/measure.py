@@ -99,6 +99,12 @@ def resident_bytes(pid: int) -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def read_bytes(pid: int) -> int:
+    """Return what a process has read so far, from files, their cache and sockets."""
+    with open(f"/proc/{pid}/io") as file:
+        return int(file.readline().removeprefix("rchar:"))
+
+
 def throughput(
     config: dict[str, str], topic: str, *, record_bytes: int, records: int, pids: Sequence[int] = ()
 ) -> Throughput:

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
+from raftlog_chaos.testbeds.testbed import NODE_ID
+
 T = TypeVar("T")
 
 
@@ -109,7 +111,7 @@ class Expectations:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All of it. `settings` are the nodes'."""
+    """All of it. `settings` are the nodes'; NODE_ID in a value becomes the node's number."""
 
     name: str
     title: str = ""
@@ -121,6 +123,12 @@ class Case:
     workload: Workload = field(default_factory=Workload)
     faults: Faults = field(default_factory=Faults)
     expect: Expectations = field(default_factory=Expectations)
+
+    @property
+    def racks(self) -> tuple[str, ...]:
+        """The racks of the nodes, where its settings have some; clients are in these in turn."""
+        rack = self.settings.get("broker.rack", "")
+        return tuple(rack.replace(NODE_ID, str(each)) for each in range(1, self.nodes + 1)) if rack else ()
 
     @property
     def is_about_coordinators(self) -> bool:

@@ -73,11 +73,14 @@ class LoopedCommitMeter:
             await asyncio.to_thread(self._meter.stop)
 
 
-def stock_rig(testbed: OpenTestbed, *, retries: bool = True) -> Rig:
-    """Return a place with stock clients; `retries` are the meter's. Raises ImportError without confluent-kafka."""
+def stock_rig(testbed: OpenTestbed, *, retries: bool = True, racks: Sequence[str] = ()) -> Rig:
+    """Return a place with stock clients in these racks, in turn. Raises ImportError without confluent-kafka.
+
+    `retries`: whether the meter retries.
+    """
     from raftlog_chaos.workloads.stock import StockPorts
 
-    ports = StockPorts(testbed.bootstrap, testbed.client_settings)
+    ports = StockPorts(testbed.bootstrap, testbed.client_settings, racks)
 
     def open_meter(topic: str, partitions: int) -> StockMeter:
         return StockMeter(testbed, topic, partitions, retries=retries)

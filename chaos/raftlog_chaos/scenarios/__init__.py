@@ -33,6 +33,7 @@ from raftlog_chaos.scenarios.full_disk import full_disk
 from raftlog_chaos.scenarios.group_churn import group_churn
 from raftlog_chaos.scenarios.group_ends import group_ends
 from raftlog_chaos.scenarios.hanging import hanging_transactions
+from raftlog_chaos.scenarios.hung_nodes import hung_nodes
 from raftlog_chaos.scenarios.jepsen import jepsen
 from raftlog_chaos.scenarios.kip_101 import kip_101
 from raftlog_chaos.scenarios.last_replica import last_replica
@@ -111,6 +112,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "group-ends": group_ends,
     "group-migration": group_migration,
     "hanging-transactions": hanging_transactions,
+    "hung-nodes": hung_nodes,
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,

@@ -1,26 +1,33 @@
 """Consumers read at the replicas in their racks (KIP-392) while leaders and followers die or are cut off.
 
 A consumer at any replica sees a prefix of the committed log: no gap, and no record that a later leader lacks. With
-`read_committed` it sees no record of an open or aborted transaction. In the end each consumer has read all records.
+`read_committed` it sees no record of an open or aborted transaction. A follower that is cut off serves no consumer for
+longer than replica.lag.time.max.ms. In the end each consumer has read all records.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
 from typing import Final
 
 from raftlog.base.config.broker import RACK_AWARE_SELECTOR
+from raftlog.replication.follower_role import FollowerRole
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.simulator.cluster import NODE_ID
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.testbeds.testbed import NODE_ID
 from raftlog_chaos.workloads.consumer import Consumer
 from raftlog_chaos.workloads.ledger import Ledger, LedgerReader
 from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 LEDGER: Final = "ledger"
+LAG_TIME_MAX_S: Final = 1.0
+"""replica.lag.time.max.ms, as `choreography` sets it."""
+TOLD_S: Final = 0.5
+"""A follower has heard of a commit so soon after the leader answered its fetch, or the next one."""
 SETTINGS: Final = {
     "broker.rack": f"rack{NODE_ID}",
     "replica.selector.class": RACK_AWARE_SELECTOR,
@@ -37,14 +44,18 @@ async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
     ledger = Ledger(loop.stream("ledger"))
     consumers = [_employ_consumer(scene, node_id) for node_id in scene.cluster.nodes]
     readers = [_employ_reader(scene, ledger, node_id) for node_id in scene.cluster.nodes]
-    end, struck = loop.time() + seconds, dict[str, int]()
+    end, struck, freshness = loop.time() + seconds, dict[str, int](), _Freshness(scene)
     while loop.time() < end:
         await asyncio.sleep(scene.a_while(0.005, 0.02))
         scene.cluster.check()
+        freshness.look()
         _write(scene, ledger)
         if scene.chance.random() < 0.02:
             fault = _strike(scene)
             struck[fault] = struck.get(fault, 0) + 1
+    loop.heal()
+    await scene.whole()
+    await _cut_off(scene, freshness)
     loop.heal()
     await scene.whole()
     await _read_all(scene, consumers, readers)
@@ -55,6 +66,33 @@ async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
     assert read, "no follower served a reader"
     report = await scene.end()
     return replace(report, faults={**report.faults, **struck, "read from a follower": read})
+
+
+class _Freshness:
+    """How far each partition was committed, and when: a follower that serves consumers knows of what is not new."""
+
+    def __init__(self, scene: Choreography) -> None:
+        self._scene = scene
+        self._committed: deque[tuple[float, int]] = deque()
+        self._due = 0
+        """How far the partition was committed when followers last must have heard of it."""
+
+    def look(self) -> None:
+        """Note what is committed now. Raise AssertionError for a follower that serves what is too old."""
+        scene, now = self._scene, self._scene.loop.time()
+        replicas = scene.replicas(scene.partition)
+        self._committed.append((now, max((each.high_watermark for each in replicas.values()), default=0)))
+        while self._committed[0][0] < now - LAG_TIME_MAX_S - TOLD_S:
+            self._due = max(self._due, self._committed.popleft()[1])
+        for node_id, each in replicas.items():
+            role = each.role
+            # One that has just begun to follow has no leader yet that it could have heard of.
+            is_settled = isinstance(role, FollowerRole) and role.began_at < now - LAG_TIME_MAX_S
+            if is_settled and not each.has_lost_leader():
+                assert each.high_watermark >= self._due, (
+                    f"node {node_id} serves consumers up to offset {each.high_watermark}; up to {self._due} was "
+                    f"committed {LAG_TIME_MAX_S + TOLD_S} s ago"
+                )
 
 
 def _write(scene: Choreography, ledger: Ledger) -> None:
@@ -80,6 +118,20 @@ def _strike(scene: Choreography) -> str:
             loop.cut(cluster.nodes[node_id].host, sim_node.host)
     loop.call_later(scene.a_while(0.05, 0.5, 2.0), loop.heal)
     return "cut"
+
+
+async def _cut_off(scene: Choreography, freshness: _Freshness) -> None:
+    """Cut a follower off from the other nodes, for longer than it may serve what it has."""
+    loop, cluster = scene.loop, scene.cluster
+    leader = await scene.leader()
+    cut = scene.followers(leader)[0]
+    for each, sim_node in cluster.nodes.items():
+        if each != cut:
+            loop.cut(cluster.nodes[cut].host, sim_node.host)
+    end = loop.time() + LAG_TIME_MAX_S + 2 * TOLD_S
+    while loop.time() < end:
+        await asyncio.sleep(scene.a_while(0.02, 0.05))
+        freshness.look()
 
 
 async def _read_all(scene: Choreography, consumers: list[Consumer], readers: list[LedgerReader]) -> None:

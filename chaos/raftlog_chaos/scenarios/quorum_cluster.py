@@ -105,6 +105,8 @@ class QuorumCluster:
         self.may_fail = False
         self.configs: dict[int, dict[int, tuple[str, int]]] = {}
         """The voters by the configs of single nodes."""
+        self.ports: dict[int, int] = {}
+        """Where single nodes listen, default PORT."""
         self.on_made: Callable[[Quorum, WatchedNode], None] = lambda _quorum, _machine: None
         """Called with each voter, and its state machine, before it starts."""
         self.nodes: dict[int, Quorum] = {}
@@ -138,7 +140,7 @@ class QuorumCluster:
         quorum.on_failure = self.oracle.failures.append
         self.nodes[node], self.machines[node] = quorum, machine
         try:
-            await quorum.start(("", PORT))
+            await quorum.start(("", self.ports.get(node, PORT)))
         except (DamagedJournal, OSError) as error:
             if self.nodes.get(node) is not quorum:
                 return  # it lost its power meanwhile

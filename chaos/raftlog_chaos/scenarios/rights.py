@@ -19,8 +19,9 @@ from raftlog_chaos.checkers.rights import RightsBook
 from raftlog_chaos.faults.fault_swarm import FaultSwarm
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, NODE_ID, PORT
+from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, PORT
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.testbeds.testbed import NODE_ID
 from raftlog_chaos.workloads.guest import BACKOFF_S, GROUPS, Guest, Site
 from raftlog_chaos.workloads.producer import Producer
 from raftlog_chaos.workloads.raw_client import AWAY, FIND_COORDINATOR, Client, create_topic, shapes

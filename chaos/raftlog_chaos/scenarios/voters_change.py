@@ -243,7 +243,7 @@ class VotersChange:
         if len(record.ids) > 1:
             ways += [self.remove] * 2
         if len(record.ids) >= 3:
-            ways += [self.replace]
+            ways += [self.replace, self.move]
         if outside and len(record.ids) > 1:
             ways += [self.two_at_once] * 2
         if len(record.ids) == 4:
@@ -376,6 +376,20 @@ class VotersChange:
         await self._remove(node, former)
         self.back()
         await self._add(node)
+
+    async def move(self, record: VotersRecord) -> None:
+        """A voter starts again with its disk at another address, and the set names it."""
+        node = self.chance.choice(record.ids)
+        host, port = self.addresses[node]
+        self._kill(node)
+        self.cluster.ports[node] = port + 1
+        self.addresses[node] = host, port + 1
+        self._boot(node)
+        voter = self._voter(node)
+        self._disturb()
+        await self._until_changed(
+            lambda changes, until: changes.move(voter, until), lambda record: record.find(node) == voter
+        )
 
     # -- asking -----------------------------------------------------------------------------
 

@@ -26,11 +26,10 @@ from raftlog_chaos.simulator.disk import CHANGES, Extent, SimDisk
 from raftlog_chaos.simulator.env import SimEnv
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.testbeds.testbed import NODE_ID
 
 PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
-NODE_ID: Final = "{node.id}"
-"""In a setting that goes to all nodes: the node's own."""
 LOOK_S: Final = 0.01
 """How often `until` looks, virtual seconds."""
 

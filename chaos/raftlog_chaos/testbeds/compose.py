@@ -21,7 +21,7 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.progress import patient, wait_until_async
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.testbeds import processes
-from raftlog_chaos.testbeds.testbed import Ability, ClusterState
+from raftlog_chaos.testbeds.testbed import NODE_ID, Ability, ClusterState
 
 ABILITIES: Final = frozenset(
     {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
@@ -307,6 +307,8 @@ async def open_testbed(
         raise Unavailable(f"docker-compose.yml has {NODES} nodes, not {nodes}")
     if reason := why_not_here():
         raise Unavailable(reason)
+    if any(NODE_ID in each for each in settings.values()):
+        raise Unavailable("all nodes have the same settings")
     more = await asyncio.to_thread(_write_overrides, directory, settings)
     project = f"raftlog-chaos-{os.getpid()}"
     compose = (

@@ -19,7 +19,7 @@ from raftlog.testing.netns import Namespace
 from raftlog.testing.network import Network, can_delay
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.testbeds import processes
-from raftlog_chaos.testbeds.testbed import Ability
+from raftlog_chaos.testbeds.testbed import Ability, settings_by_node
 
 
 class NamespaceCluster(Cluster):
@@ -95,5 +95,6 @@ async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
 ) -> NamespaceTestbed:
     """Start a cluster in that folder and return it once every node sees all. Raises Unavailable, ClusterError."""
-    cluster = NamespaceCluster(nodes, settings=settings, directory=directory, faults=True)
+    own = settings_by_node(settings, nodes)
+    cluster = NamespaceCluster(nodes, node_settings=own, directory=directory, faults=True)
     return await processes.started(NamespaceTestbed(cluster, random.Random(seed)))

@@ -25,7 +25,7 @@ from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.rot import RotWatch
 from raftlog_chaos.testbeds.restart_in_turn import restart_in_turn
 from raftlog_chaos.testbeds.secured import SecuredListener
-from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
+from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView, settings_by_node
 
 ASK_TIMEOUT_S = 5.0
 CAN_SECURE = True
@@ -291,7 +291,8 @@ async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int, secured: bool = False
 ) -> ProcessTestbed:
     """Start a cluster in that folder and return it once every node sees all. Raises ClusterError, Unavailable."""
-    cluster = AdminCluster(nodes, settings=settings, directory=directory, faults=True)
+    own = settings_by_node(settings, nodes)
+    cluster = AdminCluster(nodes, node_settings=own, directory=directory, faults=True)
     testbed = ProcessTestbed(cluster, random.Random(seed))
     if secured:
         try:

@@ -25,9 +25,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from raftlog.faults.troubled_disk import DiskTrouble
+
+NODE_ID: Final = "{node.id}"
+"""In a setting that goes to all nodes: the node's own."""
+
+
+def settings_by_node(settings: Mapping[str, str], nodes: int) -> dict[int, dict[str, str]]:
+    """Return the settings of each node."""
+    return {
+        node_id: {name: value.replace(NODE_ID, str(node_id)) for name, value in settings.items()}
+        for node_id in range(1, nodes + 1)
+    }
 
 
 class Ability(StrEnum):

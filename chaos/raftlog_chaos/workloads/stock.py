@@ -96,15 +96,22 @@ POSITION_LOST: Final = -140
 
 
 class StockPorts:
-    """Opens ports to a cluster, as `LogWorkload.open_port`. `settings` are librdkafka's, for all clients."""
+    """Opens ports to a cluster, as `LogWorkload.open_port`. `settings` are librdkafka's, for all clients.
 
-    def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
+    `racks`: client.rack of the processes, in turn.
+    """
+
+    def __init__(
+        self, bootstrap: str, settings: Mapping[str, Any] | None = None, racks: Sequence[str] = ()
+    ) -> None:
         self.settings = {"bootstrap.servers": bootstrap, **COMMON, **(settings or {})}
+        self._racks = racks
         self.left_behind: list[str] = []
         """Clients that did not return from a call, and the call."""
 
     def __call__(self, process: int, kind: Kind) -> StockPort:
-        return StockPort(self.settings, process, kind, self.left_behind)
+        rack = {"client.rack": self._racks[process % len(self._racks)]} if self._racks else {}
+        return StockPort({**self.settings, **rack}, process, kind, self.left_behind)
 
 
 class StockPort:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -14,12 +15,14 @@ from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_DIRECTORY, decode_uuid, encode_uuid
+from raftlog.metadata.causes import UNKNOWN
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
 from raftlog.metadata.features import KRAFT_VERSION, finalized_level
 from raftlog.metadata.quorum_description import (
     DescribeQuorum,
     QuorumDescription,
     QuorumReplica,
+    VotersChanged,
     VotersInChange,
 )
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
@@ -63,6 +66,21 @@ class ChangeUnderWay(msgspec.Struct):
     waits_for: str
 
 
+class VotersChange(msgspec.Struct):
+    """A change of the voters that was committed or is about to be. `kind`: "dynamic", "added", "removed" or "moved".
+
+    `at` is the leader's wall clock.
+    """
+
+    kind: str
+    node_id: int | None
+    directory_id: str | None
+    by: str | None
+    at_ms: int
+    at: str
+    message: str
+
+
 class Quorum(msgspec.Struct):
     """The quorum from its leader; `told_by_leader` false: as this node knows it, since no leader answers."""
 
@@ -78,15 +96,22 @@ class Quorum(msgspec.Struct):
     kraft_version: int = 0
     """1: the metadata holds the voters, so they can change. 0: `controller.quorum.voters` does."""
     change: ChangeUnderWay | None = None
+    changes: list[VotersChange] = []
+    """Why the voters are these: the last changes, newest first."""
 
 
 class NewVoter(msgspec.Struct, forbid_unknown_fields=True):
-    """The node and its controller listener. `directory_id`: by default as the quorum shows it."""
+    """The node and its controller listener. `directory_id`: by default as the quorum shows it.
+
+    `replaces`: a voter to remove once the node is one, or before if it is that node with a new disk. A request that
+    failed in between can be repeated.
+    """
 
     node_id: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
     host: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
     directory_id: DirectoryId | None = None
+    replaces: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)] | None = None
 
 
 class WhichDirectory(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,21 +126,40 @@ async def get_quorum(call: Call) -> Quorum:
 
 async def add_voter(call: Call) -> None:
     """The answer comes once the node has caught up and the change is committed; 503 if that takes over 27 s."""
-    node_id, asked = call.body.node_id, call.body.directory_id
+    node_id, asked, replaced = call.body.node_id, call.body.directory_id, call.body.replaces
     call.audit.update(voter=node_id, directory_id=asked, host=call.body.host, port=call.body.port)
-    directory_id = await _directory_of(call, node_id, asked, votes=False)
     change_ms, by = int(CHANGE_S * 1000), call.caller.asked_by
-    request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
-    await call.node.submit(request, timeout=CHANGE_S)
+    voters: dict[int, UUID] = {}
+    if replaced is not None:
+        call.audit.update(replaces=replaced)
+        voters = await _voters(call)
+    if replaced == node_id or node_id not in voters:
+        directory_id = await _directory_of(call, node_id, asked, votes=False)
+        if replaced == node_id in voters:
+            await _remove(call, node_id, voters[node_id])
+        request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
+        await call.node.submit(request, timeout=CHANGE_S)
+    if replaced is not None and replaced != node_id and replaced in voters:
+        await _remove(call, replaced, voters[replaced])
 
 
 async def remove_voter(call: Call) -> None:
     """The node follows as an observer; its process may be stopped."""
     voter_id = call.path["voter_id"]
     call.audit.update(directory_id=call.query.directory_id)
-    directory_id = await _directory_of(call, voter_id, call.query.directory_id, votes=True)
+    await _remove(call, voter_id, await _directory_of(call, voter_id, call.query.directory_id, votes=True))
+
+
+async def _remove(call: Call, voter_id: int, directory_id: UUID) -> None:
     request = RemoveVoter(voter_id, directory_id, int(CHANGE_S * 1000), by=call.caller.asked_by)
     await call.node.submit(request, timeout=CHANGE_S)
+
+
+async def _voters(call: Call) -> dict[int, UUID]:
+    """Return the directories of the voters, from the leader."""
+    reply = await call.node.submit(DescribeQuorum(), timeout=ASK_S)
+    assert isinstance(reply, QuorumDescription)
+    return {each.replica_id: each.directory_id for each in reply.voters}
 
 
 async def _directory_of(call: Call, node_id: int, asked: str | None, *, votes: bool) -> UUID:
@@ -162,7 +206,25 @@ async def quorum_of(node: NodeView) -> Quorum:
         observers=_members(node, reply, reply.observers, now_ms),
         kraft_version=finalized_level(node.image(), KRAFT_VERSION),
         change=None if reply.change is None else _under_way(reply.change),
+        changes=[_as_change(each) for each in reversed(reply.changes)],
     )
+
+
+_CHANGES: Final = {
+    "dynamic": "the metadata holds the voters since kraft.version was raised to 1",
+    "added": "{by} added voter {voter} with directory {directory}",
+    "removed": "{by} removed voter {voter} with directory {directory}",
+    "moved": "voter {voter} with directory {directory} moved to another address",
+}
+
+
+def _as_change(each: VotersChanged) -> VotersChange:
+    directory = None if each.directory_id == NO_DIRECTORY else encode_uuid(each.directory_id)
+    sentence = _CHANGES.get(each.kind, each.kind)  # a later release may know others
+    message = sentence.format(by=each.by or UNKNOWN, voter=each.voter_id, directory=directory)
+    node_id = each.voter_id if each.voter_id >= 0 else None
+    at = datetime.fromtimestamp(max(0, each.at_ms) / 1000, UTC).isoformat(timespec="milliseconds")
+    return VotersChange(each.kind, node_id, directory, each.by or None, each.at_ms, at, message)
 
 
 def _under_way(change: VotersInChange) -> ChangeUnderWay:

@@ -17,6 +17,7 @@ from raftlog.base.config.connections import ConnectionSettings, ListenerLimits
 from raftlog.base.config.limits import MemorySettings, MetadataBounds
 from raftlog.base.config.network import Listener
 from raftlog.base.config.oauth import ListenerOauth, OauthSettings
+from raftlog.base.config.quorum import QuorumSettings
 from raftlog.base.config.security import ListenerLogins, SecuritySettings
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, Kind, setting
 from raftlog.base.config.tls import ListenerTls, TlsSettings
@@ -62,7 +63,13 @@ def _read_secret(text: str) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class NodeConfig(
-    MemorySettings, MetadataBounds, ConnectionSettings, SecuritySettings, OauthSettings, TlsSettings
+    MemorySettings,
+    MetadataBounds,
+    QuorumSettings,
+    ConnectionSettings,
+    SecuritySettings,
+    OauthSettings,
+    TlsSettings,
 ):
     """The config of one node. Compared by identity. `given`: the set values as text, by dotted name."""
 
@@ -203,13 +210,6 @@ class NodeConfig(
     )
 
     # Metadata quorum
-    controller_quorum_election_timeout_ms: int = _controller(
-        "controller.quorum.election.timeout.ms",
-        "int",
-        400,
-        "A follower stands for election after this to twice this long without a leader",
-        at_least=50,
-    )
     metadata_log_max_record_bytes_between_snapshots: int = _controller(
         "metadata.log.max.record.bytes.between.snapshots",
         "long",

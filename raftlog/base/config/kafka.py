@@ -136,7 +136,7 @@ _FAMILIES: Final = (
         "the metadata quorum is PySyncObj with a journal of its own, not KRaft's",
         """
         controller.performance.always.log.threshold.ms:long controller.performance.sample.period.ms:long
-        controller.quorum.append.linger.ms:int controller.quorum.auto.join.enable:boolean
+        controller.quorum.append.linger.ms:int
         controller.quorum.election.backoff.max.ms:int controller.quorum.fetch.max.bytes:int
         controller.quorum.fetch.snapshot.max.bytes:int controller.quorum.fetch.timeout.ms:int
         controller.quorum.request.timeout.ms:int controller.quorum.retry.backoff.ms:int

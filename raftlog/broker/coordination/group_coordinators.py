@@ -373,8 +373,10 @@ class GroupCoordinators:
         group = await self.read(group_id)
         shard, coordinator = self._shard(group_id), self._coordinator(group_id)
         events, forgotten = coordinator.events_of(group_id)
-        state, members = group.consumer, group.membership
+        state, members = group.modern, group.membership
         kind = ("classic" if state is None else "consumer") if group.exists else ""
+        if group.share is not None:
+            kind = "share"
         return GroupHistoryAnswer(
             state=group.state,
             type=kind,

@@ -20,7 +20,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer
-from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC
+from raftlog.base.types import NO_BROKER, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
@@ -44,6 +44,14 @@ def transaction_coordinator(image: MetadataImage, transactional_id: str) -> int:
     if topic is None:
         raise CoordinatorNotAvailable(f"there is no {TRANSACTION_STATE_TOPIC} yet")
     return _leader(_partition(topic, transactional_id))
+
+
+def share_coordinator(image: MetadataImage, key: str) -> int:
+    """Return the broker that coordinates a share partition by this image. Raises CoordinatorNotAvailable."""
+    topic = image.topics.get(SHARE_GROUP_STATE_TOPIC)
+    if topic is None:
+        raise CoordinatorNotAvailable(f"there is no {SHARE_GROUP_STATE_TOPIC} yet")
+    return _leader(_partition(topic, key))
 
 
 def _partition(topic: TopicState, key: str) -> PartitionState:
@@ -118,7 +126,11 @@ class CoordinatorShards(Generic[T]):
 
     async def find(self, key: str) -> int:
         """Return the broker that coordinates a key, once the topic is there. Raises CoordinatorNotAvailable."""
-        state = _partition(await self.topic(), key)
+        return self.leader_of(key, await self.topic())
+
+    def leader_of(self, key: str, topic: TopicState) -> int:
+        """Return the broker that coordinates a key. Raises CoordinatorNotAvailable."""
+        state = _partition(topic, key)
         if is_doubtful(self._broker, state):
             raise CoordinatorNotAvailable(
                 "this broker lost its controller session, and another broker may lead by now"

@@ -41,13 +41,31 @@ from raftlog.protocol.schema import message_type
 FIRST_ASKED: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA)
 """The APIs that a client begins with."""
 
+OF_CONTROLLERS: Final = frozenset({ApiKey.UPDATE_RAFT_VOTER})
+"""The APIs that only controllers serve."""
+
+
+HELD_BACK: Final = frozenset(
+    {
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+    }
+)
+"""APIs that are not advertised: of share groups (KIP-932), until all of them are built. Brokers use them among
+themselves. Clients that send them nevertheless get UNSUPPORTED_VERSION, since `share.version` is 0.
+"""
+
 
 def find_api(api_key: int, *, of_controllers: bool = False) -> Api | None:
     """Return the row of an API, or None if raftlog does not serve it.
 
     `of_controllers`: on the controller's listener, which serves fewer (KIP-919).
     """
-    if api_key not in served():
+    unlisted = api_key in HELD_BACK or (of_controllers and api_key in OF_CONTROLLERS)
+    if not unlisted and api_key not in served():
         return None
     api: Api = _module(api_key).API
     return api if api.controllers or not of_controllers else None
@@ -60,8 +78,10 @@ def served(*, of_controllers: bool = False) -> frozenset[int]:
     The first question about the controller's listener imports all rows.
     """
     if of_controllers:
-        return frozenset(key for key in served() if find_api(key, of_controllers=True) is not None)
-    return frozenset(key for key in APIS if importlib.util.find_spec(_module_name(key)) is not None)
+        keys = served() | OF_CONTROLLERS
+        return frozenset(key for key in keys if find_api(key, of_controllers=True) is not None)
+    built = (key for key in APIS if importlib.util.find_spec(_module_name(key)) is not None)
+    return frozenset(built) - OF_CONTROLLERS - HELD_BACK
 
 
 def prepare_first_requests() -> None:

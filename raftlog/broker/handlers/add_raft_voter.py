@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from raftlog.base.errors import InconsistentClusterId, InvalidRequest
@@ -38,12 +39,17 @@ def _endpoint(broker: BrokerContext, message: Any) -> tuple[str, int]:
     """Return the address of the node's controller listener."""
     if message.voter_id < 0 or message.voter_directory_id is None or not message.voter_directory_id.int:
         raise InvalidRequest("Add voter request didn't include a valid voter")
+    return default_endpoint(broker, message.listeners, "Add")
+
+
+def default_endpoint(broker: BrokerContext, listeners: Iterable[Any], what: str) -> tuple[str, int]:
+    """Return the address of the controller listener among the listeners of a request. Raise InvalidRequest."""
     wanted = next(iter(broker.config.controller_listener_names), "CONTROLLER")
-    for each in message.listeners:
+    for each in listeners:
         if each.name.upper() == wanted.upper():
             return each.host, each.port
     raise InvalidRequest(
-        f"Add voter request didn't include the endpoint ({wanted}) of the default controller listener"
+        f"{what} voter request didn't include the endpoint ({wanted}) of the default controller listener"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -16,9 +15,14 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.shared.described_groups import (
+    MAX_MEMBERS,
+    NAMES_PER_PART,
+    described_assignment,
+)
 from raftlog.broker.long_work.turns import Weighed, drawn
 from raftlog.broker.rights import GROUP, TOPIC, among, demand, operations
-from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
 from raftlog.coordinator.consumer.reconcile import union
 from raftlog.metadata.features import check_group_version
@@ -30,13 +34,6 @@ API_KEY: Final = ApiKey.CONSUMER_GROUP_DESCRIBE
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
-
-
-MAX_MEMBERS: Final = 20_000
-"""The limit of members and their topics in a response. The group that reaches it is still included."""
-
-NAMES_PER_PART: Final = 10
-"""Subscribed topic names that count as one part: they are returned without a lookup."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -118,25 +115,12 @@ async def _member(broker: BrokerContext, make: Any, membership: ConsumerMembersh
         client_host=it.client_host,
         subscribed_topic_names=it.topics,
         subscribed_topic_regex=it.regex or "",
-        assignment=await _assignment(broker, make, held),
-        target_assignment=await _assignment(broker, make, membership.target_assignment_of(member_id)),
+        assignment=await described_assignment(broker, make, held),
+        target_assignment=await described_assignment(
+            broker, make, membership.target_assignment_of(member_id)
+        ),
         member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
     )
-
-
-async def _assignment(broker: BrokerContext, make: Any, partitions: Partitions) -> Any:
-    """A deleted topic no longer has a name, and is left out."""
-
-    image = broker.image()
-
-    def topic(topic_id: UUID, indexes: Iterable[int]) -> Any:
-        name = image.topic_names.get(topic_id)
-        if name is None:
-            return None
-        return make.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=tuple(sorted(indexes)))
-
-    topics = await drawn(broker.env, (topic(*each) for each in partitions.items()))
-    return make.Assignment(topic_partitions=topics)
 
 
 API: Final = Api(

@@ -56,7 +56,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 async def _read(broker: BrokerContext, request: RequestContext, group_id: str) -> Group:
     demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
     group = await broker.groups.read(group_id)
-    if group.consumer is not None:
+    if group.modern is not None:
         group = Group(group_id)
     if not group.exists and request.api_version >= FIRST_NOT_FOUND_VERSION:
         raise GroupIdNotFound(f"group {group_id} is not a classic group")

@@ -16,6 +16,7 @@ API_KEY: Final = ApiKey.LIST_GROUPS
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -33,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             return None
         return make.ListedGroup(
             group_id=group.group_id,
-            protocol_type=CONSUMER if group.consumer else group.membership.protocol_type or "",
+            protocol_type=_protocol_type(group),
             group_state=group.state,
             group_type=_type(group),
         )
@@ -41,7 +42,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.ListGroupsResponse(groups=(listed(each) for each in groups))
 
 
+def _protocol_type(group: Group) -> str:
+    is_classic = group.modern is None
+    return group.membership.protocol_type or "" if is_classic else _type(group)
+
+
 def _type(group: Group) -> str:
+    if group.share is not None:
+        return SHARE
     return CLASSIC if group.consumer is None else CONSUMER
 
 

@@ -42,6 +42,10 @@ UNSAVED_LOG_BYTES: Final = 64 << 10
 """Bytes of one log that may always be unsaved."""
 SAVED_PER_SECOND: Final = 200
 """Logs that are saved in one interval for their unsaved bytes, some 0.2 ms each."""
+UNSAVED_EPOCH_BYTES: Final = 8 << 20
+"""Bytes of one log with a new leader epoch that may always be unsaved."""
+EPOCHS_SAVED_PER_SECOND: Final = 4
+"""Such logs that are saved in one interval: the loop waits for four syncs of the disk each time."""
 REAP_INTERVAL = 15.0
 """Seconds between two searches for files whose file.delete.delay.ms is over."""
 PRODUCER_LIMIT_INTERVAL = 1.0
@@ -141,9 +145,11 @@ class Housekeeping:
 
     async def send_readers_back(self) -> None:
         """Wake the consumers that wait at followers without a leader, so that they go on at another replica."""
-        partitions = tuple(self._replicas.partitions.values())
-        async for partition in in_slices(self._env, partitions, LOGS_AT_ONCE):
-            if partition.waiting_consumers and partition.has_lost_leader():
+        awaited = self._replicas.awaited
+        async for partition in in_slices(self._env, tuple(awaited), LOGS_AT_ONCE):
+            if not partition.waiting_consumers:
+                awaited.pop(partition, None)
+            elif partition.has_lost_leader():
                 partition.high_watermark_moved()
 
     async def checkpoint_high_watermarks(self) -> None:
@@ -190,9 +196,9 @@ class Housekeeping:
     async def _most_unsaved(self) -> list[Partition]:
         """Return the logs to save, so that all logs together keep below UNSAVED_BYTES.
 
-        A log with a new leader epoch waits for the recurring checkpoint. Else the loop would wait for the disk often
-        after a failover, when all logs have one. A log that was just saved waits too: its producers may not be saved
-        before their markers are committed, and others have their turn.
+        After a failover all logs have a new leader epoch, and the loop may not wait for the disk so often. So only the
+        few of these that grew most are saved, and the others wait for the recurring checkpoint. A log that was just
+        saved waits too: its producers may not be saved before their markers are committed, and others have their turn.
         """
         growing = list(self._to_checkpoint)
         most = max(UNSAVED_BYTES // max(len(growing), 1), UNSAVED_LOG_BYTES)
@@ -200,11 +206,11 @@ class Housekeeping:
         grown = [
             each
             async for each in slices
-            if each.log.bytes_since_checkpoint > most
-            and not each.log.has_unsaved_epochs
-            and each not in self._saved_last
+            if each.log.bytes_since_checkpoint > most and each not in self._saved_last
         ]
-        chosen = nlargest(SAVED_PER_SECOND, grown, key=lambda each: each.log.bytes_since_checkpoint)
+        large = [each for each in grown if each.log.bytes_since_checkpoint > UNSAVED_EPOCH_BYTES]
+        chosen = _most_grown(EPOCHS_SAVED_PER_SECOND, (each for each in large if each.log.has_unsaved_epochs))
+        chosen += _most_grown(SAVED_PER_SECOND, (each for each in grown if not each.log.has_unsaved_epochs))
         self._saved_last = frozenset(chosen)
         return chosen
 
@@ -428,6 +434,10 @@ async def _every(interval: Callable[[], float], chore: Chore) -> None:
             await chore()
         except Exception:
             log.exception("chore_crashed")
+
+
+def _most_grown(count: int, partitions: Iterable[Partition]) -> list[Partition]:
+    return nlargest(count, partitions, key=lambda each: each.log.bytes_since_checkpoint)
 
 
 def _checkpoint(partition: Partition) -> bool:

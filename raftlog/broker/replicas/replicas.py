@@ -116,15 +116,15 @@ class Replicas:
         """Replicas that the image no longer places here."""
         self._dismissing: asyncio.Task[None] | None = None
         self._creating: asyncio.Future[list[Log | Exception]] | None = None
-        self._strays_removed = False
+        self._strays_removed = self._closed = False
         self.role_listeners: list[Callable[[], None]] = []
         """Called after replicas took new roles; a new replica may take its role long after the image that gave it."""
         self._timeline = Timeline(loop)
-        self._closed = False
         self._damaged = DamagedReplicas(image, broker_id=self.broker_id)
         self.touched = TouchedPartitions()
         self.unsettled_isrs = self.touched.queue()
         """The partitions led here whose ISR may change without an append, and some others."""
+        self.awaited: dict[Partition, None] = {}
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""

@@ -22,6 +22,7 @@ import typer
 from raftlog.cli import exits
 from raftlog.cli.bench import groups as bench_groups
 from raftlog.cli.bench import quotas as bench_quotas
+from raftlog.cli.bench import racks as bench_racks
 from raftlog.cli.bench.figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
@@ -58,7 +59,7 @@ class BenchOptions:
         str,
         typer.Option(
             help="parts: start, throughput, latency, failover, recovery, partitions, groups, rebalance, "
-            "commits, logins, quotas (default: all)"
+            "commits, logins, quotas, racks (default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
@@ -213,34 +214,48 @@ def _latency(_options: BenchOptions) -> Iterator[Figure]:
 
 
 def _failover(options: BenchOptions) -> Iterator[Figure]:
-    """Yield the longest gaps per partition, over all that the victim led or followed, and where the time went."""
-    with closing(Cluster(NODES)) as cluster:
-        cluster.start()
-        _create_topic(cluster, TOPIC, PARTITIONS)
-        faults = FailoverRun(cluster, TOPIC, partitions=PARTITIONS)
-        for scenario in FAILOVER_FAULTS:
-            outcome = faults.run(scenario, options.rounds, on_round=_say_round)
-            yield from _gaps(outcome)
+    """Yield the longest gaps per partition, over all that the victim led or followed, and where the time went.
+
+    Each pause has a new cluster: a broker is fenced for hanging once in ten minutes, and by nodes that were on time.
+    """
+    for scenario in FAILOVER_FAULTS:
+        outcome, clusters = Outcome(scenario), options.rounds if scenario.strike == "pause" else 1
+        for _ in range(clusters):
+            with closing(Cluster(NODES)) as cluster:
+                cluster.start()
+                _create_topic(cluster, TOPIC, PARTITIONS)
+                faults = FailoverRun(cluster, TOPIC, partitions=PARTITIONS)
+                run = faults.run(scenario, options.rounds // clusters, on_round=_say_round)
+                outcome.rounds.extend(run.rounds)
+        yield from _gaps(outcome)
 
 
 def _recovery(options: BenchOptions) -> Iterator[Figure]:
     """Yield how soon a killed node is back, and whether that was soon enough for the next node's death."""
-    for megabytes in map(int, options.data.split(",")):
+    sizes = [int(each) for each in options.data.split(",")]
+    for megabytes, partitions in [*((each, PARTITIONS) for each in sizes), (sizes[0], MANY_PARTITIONS)]:
         with closing(Cluster(NODES)) as cluster:
             cluster.start()
-            _create_topic(cluster, TOPIC, PARTITIONS)
+            _create_topic(cluster, TOPIC, partitions)
             sent = measure.throughput(
                 {"bootstrap.servers": cluster.bootstrap_servers},
                 TOPIC,
                 record_bytes=RECOVERED_RECORD_BYTES,
                 records=megabytes * 1_000_000 // RECOVERED_RECORD_BYTES,
             )
-            note = f"{sent.failed} records failed" if sent.failed else "kill -9, then its start"
-            deaths = FailoverRun(cluster, TOPIC, partitions=PARTITIONS).run_deaths_in_turn()
-        yield Figure("recovery", f"{megabytes} MB, ready", deaths.ready_s, "s", 1.0, note=note)
-        yield Figure("recovery", f"{megabytes} MB, in every ISR", deaths.in_sync_s, "s", 2.0, note=note)
+            deaths = FailoverRun(cluster, TOPIC, partitions=partitions).run_deaths_in_turn()
+        name = f"{megabytes} MB" if partitions == PARTITIONS else f"{partitions:,} partitions"
+        written = sent.records * RECOVERED_RECORD_BYTES / 1e6
+        note = (
+            f"{sent.failed} records failed"
+            if sent.failed
+            else f"kill -9 after {written:,.0f} MB, then its start"
+        )
+        yield Figure("recovery", f"{name}, ready", deaths.ready_s, "s", 1.0, note=note)
+        note = f"{deaths.cpu_s:.1f} s of CPU time, {deaths.read_mb:.0f} MB read"
+        yield Figure("recovery", f"{name}, in every ISR", deaths.in_sync_s, "s", 2.0, note=note)
         note = f"worst gap, {NEXT_DEATH_S:.0f} s after the first one's start"
-        yield Figure("recovery", f"{megabytes} MB, next node dies", deaths.gap_s, "s", 0.5, note=note)
+        yield Figure("recovery", f"{name}, next node dies", deaths.gap_s, "s", 0.5, note=note)
 
 
 def _say_round(each: Round) -> None:
@@ -322,6 +337,10 @@ def _quotas(_options: BenchOptions) -> Iterator[Figure]:
     return bench_quotas.beside_a_greedy_client(Figure, _create_topic)
 
 
+def _racks(_options: BenchOptions) -> Iterator[Figure]:
+    return bench_racks.between_racks(Figure, _create_topic)
+
+
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "start": _start,
     "throughput": _throughput,
@@ -334,6 +353,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "commits": _commits,
     "logins": _logins,
     "quotas": _quotas,
+    "racks": _racks,
 }
 
 

@@ -53,7 +53,7 @@ TYPES: Final = frozenset({EPOCH, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX})
 
 ASSIGNMENT_EPOCHS_TAG: Final = 0
 
-_VERSION: Final = I16.pack(0)
+VERSION: Final = I16.pack(0)
 _PRESENT: Final = I8.pack(1)
 
 Element = TypeVar("Element")
@@ -64,60 +64,68 @@ def encode(record: ConsumerRecord) -> KeyValue:
     match record:
         case GroupEpochChanged():
             value = None if record.epoch is None else _epoch(record.epoch, record.metadata_hash)
-            return _key(EPOCH, record.group_id), value
+            return record_key(EPOCH, record.group_id), value
         case TargetAssignmentEpochChanged():
-            value = None if record.epoch is None else _VERSION + I32.pack(record.epoch) + NO_TAGS
-            return _key(TARGET_EPOCH, record.group_id), value
+            value = None if record.epoch is None else target_epoch_value(record.epoch)
+            return record_key(TARGET_EPOCH, record.group_id), value
         case MemberChanged():
             value = None if record.metadata is None else _subscriber(record.metadata)
-            return _key(MEMBER, record.group_id, record.member_id), value
+            return record_key(MEMBER, record.group_id, record.member_id), value
         case TargetAssignmentChanged():
-            value = None if record.partitions is None else _VERSION + _partitions(record.partitions) + NO_TAGS
-            return _key(TARGET, record.group_id, record.member_id), value
+            value = (
+                None if record.partitions is None else VERSION + partitions_field(record.partitions) + NO_TAGS
+            )
+            return record_key(TARGET, record.group_id, record.member_id), value
         case CurrentAssignmentChanged():
             value = None if record.current is None else _current(record.current)
-            return _key(CURRENT, record.group_id, record.member_id), value
+            return record_key(CURRENT, record.group_id, record.member_id), value
         case RegexResolved():
             value = None if record.resolved is None else _resolved(record.resolved)
-            return _key(REGEX, record.group_id, record.regex), value
+            return record_key(REGEX, record.group_id, record.regex), value
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerRecord:
     """Return the record of a kind in TYPES; `key` excludes the type. Raise CorruptMessage."""
     group_id = key.string()
     if kind == EPOCH:
-        return GroupEpochChanged(group_id, *((None,) if value is None else _read(value, _read_epoch)))
+        return GroupEpochChanged(group_id, *((None,) if value is None else read_value(value, _read_epoch)))
     if kind == TARGET_EPOCH:
         return TargetAssignmentEpochChanged(
-            group_id, None if value is None else _read(value, _read_target_epoch)
+            group_id, None if value is None else read_value(value, read_target_epoch)
         )
     name = key.string()
     if kind == MEMBER:
-        return MemberChanged(group_id, name, None if value is None else _read(value, _read_subscriber))
+        return MemberChanged(group_id, name, None if value is None else read_value(value, _read_subscriber))
     if kind == TARGET:
-        return TargetAssignmentChanged(group_id, name, None if value is None else _read(value, _read_target))
+        return TargetAssignmentChanged(
+            group_id, name, None if value is None else read_value(value, read_target)
+        )
     if kind == CURRENT:
         return CurrentAssignmentChanged(
-            group_id, name, None if value is None else _read(value, _read_current)
+            group_id, name, None if value is None else read_value(value, _read_current)
         )
-    return RegexResolved(group_id, name, None if value is None else _read(value, _read_resolved))
+    return RegexResolved(group_id, name, None if value is None else read_value(value, _read_resolved))
 
 
 # -- writing ---------------------------------------------------------------------------------------------
 
 
-def _key(kind: int, *names: str) -> bytes:
+def record_key(kind: int, *names: str) -> bytes:
     return I16.pack(kind) + b"".join(map(string, names))
 
 
+def target_epoch_value(epoch: int) -> bytes:
+    return VERSION + I32.pack(epoch) + NO_TAGS
+
+
 def _epoch(epoch: int, metadata_hash: int) -> bytes:
-    return _VERSION + I32.pack(epoch) + tagged({0: I64.pack(metadata_hash) if metadata_hash else b""})
+    return VERSION + I32.pack(epoch) + tagged({0: I64.pack(metadata_hash) if metadata_hash else b""})
 
 
 def _subscriber(it: MemberMetadata) -> bytes:
     return b"".join(
         (
-            _VERSION,
+            VERSION,
             compact_string(it.instance_id),
             compact_string(it.rack_id),
             compact_string(it.client_id),
@@ -139,7 +147,7 @@ def _classic(classic: ClassicProtocols) -> bytes:
     return _PRESENT + timeout + compact_array(classic.protocols, protocol) + NO_TAGS
 
 
-def _partitions(partitions: Partitions, current: CurrentAssignment = NEW_MEMBER) -> bytes:
+def partitions_field(partitions: Partitions, current: CurrentAssignment = NEW_MEMBER) -> bytes:
     """Encode partitions; `current` has the epochs in which they were assigned. A topic without epochs has the record's,
     so equal epochs are not written.
     """
@@ -162,19 +170,19 @@ def _partitions(partitions: Partitions, current: CurrentAssignment = NEW_MEMBER)
 
 def _current(current: CurrentAssignment) -> bytes:
     epochs = I32.pack(current.epoch) + I32.pack(current.previous_epoch) + I8.pack(current.state)
-    hands = _partitions(current.assigned, current) + _partitions(current.revoking, current)
-    return _VERSION + epochs + hands + NO_TAGS
+    hands = partitions_field(current.assigned, current) + partitions_field(current.revoking, current)
+    return VERSION + epochs + hands + NO_TAGS
 
 
 def _resolved(resolved: ResolvedRegex) -> bytes:
     topics = compact_array(resolved.topics, compact_string)
-    return _VERSION + topics + I64.pack(0) + I64.pack(resolved.timestamp_ms) + NO_TAGS
+    return VERSION + topics + I64.pack(0) + I64.pack(resolved.timestamp_ms) + NO_TAGS
 
 
 # -- reading ---------------------------------------------------------------------------------------------
 
 
-def _read(value: bytes, read: Callable[[FieldReader], Element]) -> Element:
+def read_value(value: bytes, read: Callable[[FieldReader], Element]) -> Element:
     """Read a whole value, including its tagged fields."""
     fields = FieldReader(value)
     version = fields.int16()
@@ -189,13 +197,13 @@ def _read_epoch(fields: FieldReader) -> tuple[int, int]:
     return epoch, FieldReader(tags[0]).int64() if 0 in tags else 0
 
 
-def _read_target_epoch(fields: FieldReader) -> int:
+def read_target_epoch(fields: FieldReader) -> int:
     epoch, _ = fields.int32(), fields.tagged()
     return epoch
 
 
-def _read_target(fields: FieldReader) -> Partitions:
-    partitions, _ = _read_partitions(fields), fields.tagged()
+def read_target(fields: FieldReader) -> Partitions:
+    partitions, _ = read_partitions(fields), fields.tagged()
     return partitions
 
 
@@ -224,11 +232,11 @@ def _read_classic(content: bytes) -> ClassicProtocols | None:
     if fields.int8() < 0:
         return None
     session_timeout_ms = fields.int32()
-    protocols = _read_array(fields, lambda: (fields.string(), fields.raw_bytes()))
+    protocols = read_array(fields, lambda: (fields.string(), fields.raw_bytes()))
     return ClassicProtocols(session_timeout_ms, tuple(protocols))
 
 
-def _read_array(fields: FieldReader, read: Callable[[], Element]) -> list[Element]:
+def read_array(fields: FieldReader, read: Callable[[], Element]) -> list[Element]:
     """Read structures, each with its tagged fields, which are skipped."""
     found = []
     for _ in range(fields.count()):
@@ -237,11 +245,11 @@ def _read_array(fields: FieldReader, read: Callable[[], Element]) -> list[Elemen
     return found
 
 
-def _read_partitions(fields: FieldReader) -> Partitions:
+def read_partitions(fields: FieldReader) -> Partitions:
     def topic() -> tuple[UUID, frozenset[int]]:
         return fields.uuid(), frozenset(fields.int32() for _ in range(fields.count()))
 
-    return {topic_id: indexes for topic_id, indexes in _read_array(fields, topic) if indexes}
+    return {topic_id: indexes for topic_id, indexes in read_array(fields, topic) if indexes}
 
 
 def _read_current(fields: FieldReader) -> CurrentAssignment:

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Final
+from typing import ClassVar, Final
 from uuid import UUID
 
 import msgspec
@@ -96,6 +96,8 @@ class DecisionContext(msgspec.Struct, frozen=True):
 class DecisionBuilder:
     """Starts from the group's state; `state` is always the group after `records`."""
 
+    max_size_setting: ClassVar = "group.consumer.max.size"
+
     def __init__(self, group_id: str, state: ConsumerMembership | None, around: DecisionContext) -> None:
         self.group_id = group_id
         self.context = around
@@ -133,7 +135,7 @@ class DecisionBuilder:
             instance_id is not None and self.state.static_member_id(instance_id)
         )
         if not is_known and len(members) >= self.context.most_members:
-            raise GroupMaxSizeReached(f"group.consumer.max.size is {self.context.most_members}")
+            raise GroupMaxSizeReached(f"{self.max_size_setting} is {self.context.most_members}")
 
     def remove(self, *member_ids: str) -> None:
         """Remove members and their assignments."""
@@ -261,11 +263,7 @@ class DecisionBuilder:
 
     def _retarget(self) -> None:
         self._retargeted = True
-        state = self.state
-        members, topics = self._wanted()
-        shares = (
-            ASSIGNORS[preferred_assignor(state, self.context.assignors)](members, topics) if members else {}
-        )
+        state, shares = self.state, self.assign()
         self.put(
             *(
                 TargetAssignmentChanged(self.group_id, each, share)
@@ -274,6 +272,12 @@ class DecisionBuilder:
             ),
             TargetAssignmentEpochChanged(self.group_id, state.epoch),
         )
+
+    def assign(self) -> Mapping[str, Partitions]:
+        """Return the targets of all members."""
+        members, topics = self._wanted()
+        assignor = ASSIGNORS[preferred_assignor(self.state, self.context.assignors)]
+        return assignor(members, topics) if members else {}
 
     def _wanted(self) -> tuple[Mapping[str, MemberSubscription], Mapping[str, TopicMetadata]]:
         state, topics = self.state, self.context.image.topics

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.coordinator.machines import Machines
+from raftlog.base.machine import Answer, Decision, Machines, Runner
 from raftlog.coordinator.share_state import decisions
 from raftlog.coordinator.share_state.share_state import (
     UNINITIALIZED,
@@ -53,6 +52,10 @@ class ShareStateCoordinator:
 
     def __len__(self) -> int:
         return len(self._machines)
+
+    def states(self) -> list[SharePartitionKey]:
+        """Return the share partitions with a state, including uncommitted changes."""
+        return list(self._machines)
 
     def load(
         self,

@@ -20,9 +20,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
-from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.base.machine import Answer, Decision, Machines, Runner
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
-from raftlog.coordinator.machines import Machines
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.decisions import AllocateProducerId

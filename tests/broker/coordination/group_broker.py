@@ -51,6 +51,7 @@ class LoopHost:
         self.replica_lag_time_max = 5.0
         self.flush_before_commit = True
         self.flushes = True
+        self.awaited: dict[Partition, None] = {}
 
     def now(self) -> float:
         return self._loop.time()
@@ -143,6 +144,7 @@ class GroupBroker:
         self.broker.verifier = TransactionVerifier(self.broker)
         self.broker.groups = self.groups = GroupCoordinators(self.broker, self.broker.verifier)
         self.broker.transactions = self.transactions = TransactionCoordinators(self.broker)
+        self.share_states = self.broker.share_states
         self.disk = host.disk
         if with_topic:
             self.publish()
@@ -175,6 +177,7 @@ class GroupBroker:
         self._reconcile(state)
         self.groups.on_metadata(old, self.image)
         self.transactions.on_metadata(old, self.image)
+        self.share_states.on_metadata(old, self.image)
 
     def _reconcile(self, state: PartitionState) -> None:
         for index in range(PARTITIONS):
@@ -204,8 +207,12 @@ class GroupBroker:
 
     async def call(self, handler: Any, version: int, **fields: Any) -> Any:
         """Send one request through the wire's bytes to a handler and read the response's bytes back."""
+        return await self.call_with(handler, version, request_of(int(handler.API_KEY), version, fields))
+
+    async def call_with(self, handler: Any, version: int, sent: Any) -> Any:
+        """The same with the request as an entity."""
         key = int(handler.API_KEY)
-        frame = encode_request(RequestHeader(key, version, 3, "client"), request_of(key, version, fields))
+        frame = encode_request(RequestHeader(key, version, 3, "client"), sent)
         header, position = decode_header(memoryview(frame)[4:])
         message = decode_request(key, version, memoryview(frame)[4:], position)
         request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker, self.connection)

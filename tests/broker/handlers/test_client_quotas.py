@@ -12,7 +12,6 @@ from raftlog.controller.client_quotas import decide_alter_client_quotas
 from raftlog.controller.mutation_quotas import MutationQuotas
 from raftlog.metadata.controller_api import (
     AlterClientQuotas,
-    ChargeMutations,
     CreatePartitions,
     CreateTopics,
     CreateTopicsReply,
@@ -21,6 +20,7 @@ from raftlog.metadata.controller_api import (
     TopicResult,
     TopicResults,
 )
+from raftlog.metadata.mutation_charges import ChargeMutations
 from raftlog.metadata.record_replay import apply_records
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type

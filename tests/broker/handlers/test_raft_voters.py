@@ -1,19 +1,21 @@
-"""AddRaftVoter and RemoveRaftVoter: what the controller is asked, and Kafka's refusals (KIP-853)."""
+"""AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter: what the controller is asked, and Kafka's refusals (KIP-853)."""
 
 from __future__ import annotations
 
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import DuplicateVoter
-from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
+from raftlog.broker.handlers import find_api, served
+from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter, UpdateVoter
 from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.handlers.one_broker import HandlerSetup, versions
 
-QUORUM, ADD, REMOVE = 55, 80, 81
+QUORUM, ADD, REMOVE, UPDATE = 55, 80, 81, 82
 DIRECTORY = UUID(int=77)
 
 
@@ -21,6 +23,8 @@ def setup() -> HandlerSetup:
     found = HandlerSetup(controller_listener_names=("CTRL",))
     found.answers[AddVoter] = Done()
     found.answers[RemoveVoter] = Done()
+    found.answers[UpdateVoter] = Done()
+    found.answers[DescribeQuorum] = QuorumDescription(1, 7, 90, (), addresses={1: ("one", 9094)})
     return found
 
 
@@ -99,6 +103,70 @@ async def test_a_voter_is_removed() -> None:
     assert response.error_code == 42
     response = await cluster.refused(REMOVE, 0, cluster_id="x", voter_id=4, voter_directory_id=DIRECTORY)
     assert response.error_code == 104
+
+
+async def update(cluster: HandlerSetup, *, level: int = 1, **changed: Any) -> Any:
+    """Send the request that a voter of kraft.version 0 to 1 sends to its leader."""
+    make = request_builders(UPDATE, 0)
+    lowest, highest = changed.pop("supports", (0, 1))
+    cluster.image = msgspec.structs.replace(cluster.image, features={"kraft.version": level})
+    fields = {
+        "cluster_id": "the-cluster",
+        "current_leader_epoch": 7,
+        "voter_id": 4,
+        "voter_directory_id": DIRECTORY,
+        "listeners": (make.Listener(name="CTRL", host="four", port=9093),),
+        "k_raft_version_feature": make.KRaftVersionFeature(
+            min_supported_version=lowest, max_supported_version=highest
+        ),
+    }
+    return await cluster.call(UPDATE, 0, to_controller=True, **{**fields, **changed})
+
+
+async def test_a_voter_is_moved() -> None:
+    """The answer names the leader, as Kafka's does."""
+    cluster = setup()
+    response = await update(cluster)
+    assert response.error_code == 0
+    asked = cluster.asked[-1]
+    assert isinstance(asked, UpdateVoter)
+    assert (asked.voter_id, asked.directory_id, asked.host, asked.port) == (4, DIRECTORY, "four", 9093)
+    leader = response.current_leader
+    assert (leader.leader_id, leader.leader_epoch, leader.host, leader.port) == (1, 7, "one", 9094)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"cluster_id": "another"}, 104),
+        ({"current_leader_epoch": 6}, 74),
+        ({"current_leader_epoch": 8}, 75),
+        ({"voter_directory_id": None}, 42),
+        ({"level": 0}, 35),
+        ({"supports": (0, 0)}, 42),
+        ({"listeners": ()}, 42),
+    ],
+)
+async def test_an_invalid_move_is_refused(changed: dict[str, Any], code: int) -> None:
+    """In the order of KafkaRaftClient and UpdateVoterHandler; the leader is not asked for the change."""
+    cluster = setup()
+    assert (await update(cluster, **changed)).error_code == code
+    assert not any(isinstance(each, UpdateVoter) for each in cluster.asked)
+
+
+async def test_only_the_leader_moves_a_voter() -> None:
+    """Another controller names the leader."""
+    cluster = setup()
+    cluster.answers[DescribeQuorum] = QuorumDescription(2, 7, 90, (), addresses={2: ("two", 9095)})
+    response = await update(cluster)
+    assert response.error_code == 6
+    assert (response.current_leader.leader_id, response.current_leader.host) == (2, "two")
+
+
+async def test_only_controllers_move_voters() -> None:
+    """Kafka's schema has "controller" alone among the listeners of UpdateRaftVoter."""
+    assert find_api(UPDATE) is None and UPDATE not in served()
+    assert find_api(UPDATE, of_controllers=True) is not None and UPDATE in served(of_controllers=True)
 
 
 async def test_the_quorum_is_described_with_its_present_voters() -> None:

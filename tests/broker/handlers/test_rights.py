@@ -30,11 +30,12 @@ from raftlog.base.errors import (
 from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.broker.audit import MOST_NAMED
 from raftlog.broker.context import RequestContext
-from raftlog.broker.handlers import metadata
+from raftlog.broker.handlers import OF_CONTROLLERS, metadata
 from raftlog.broker.links import peer_auth
 from raftlog.broker.network.admission import _OPEN_APIS
 from raftlog.broker.rights import among, follow_rules, operations
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
+from raftlog.coordinator.group import Group, Membership
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.coordinator.transactions.transaction import TransactionState
 from raftlog.protocol.apis import APIS, ApiKey
@@ -519,7 +520,8 @@ async def test_a_right_of_the_cluster_is_demanded_before_anything_is_done(api_ke
     (right,) = needs.rights
     for version in (APIS[api_key].min_version, APIS[api_key].max_version):
         broker = GuardedBroker(*all_but(right.operation, CLUSTER))
-        answer = await broker.ask(Row(api_key, version, (), lambda make, topic: {}), KNOWN)
+        row = Row(api_key, version, (), lambda make, topic: {})
+        answer = await broker.ask(row, KNOWN, to_controller=api_key in OF_CONTROLLERS)
         assert codes_in(answer) <= {ClusterAuthorizationFailed.code}, answer
         assert not broker.asked
 
@@ -760,12 +762,7 @@ async def test_groups_are_listed_with_the_right_to_see_them(
 ) -> None:
     """DESCRIBE of the cluster shows all. Source: Kafka, LIST_GROUPS."""
     broker = GuardedBroker(*rules)
-    groups = [
-        SimpleNamespace(
-            group_id=name, consumer=None, state="Empty", membership=SimpleNamespace(protocol_type="consumer")
-        )
-        for name in (GROUP_ID, "writers")
-    ]
+    groups = [Group(name, Membership("consumer"), has_metadata=True) for name in (GROUP_ID, "writers")]
     broker.fake.broker.groups = _Lists(groups)  # type: ignore[assignment]
     answer = await broker.ask(Row(ApiKey.LIST_GROUPS, 4, (), lambda make, topic: {}), "")
     assert [each.group_id for each in answer.groups] == listed

@@ -46,7 +46,7 @@ __all__ = ["run"]
 LOCAL = Listener(LISTENER, "127.0.0.1", 0)
 
 CONTROLLER_KEYS = frozenset(
-    {18, 19, 20, *range(29, 34), *range(37, 42), *range(43, 47), 49, 50, 51, 55, 57, 60, 64, 80, 81}
+    {18, 19, 20, *range(29, 34), *range(37, 42), *range(43, 47), 49, 50, 51, 55, 57, 60, 64, 80, 81, 82}
 )
 """The APIs of Kafka 4.3 that have "controller" among `listeners` of their schema, and that raftlog serves."""
 

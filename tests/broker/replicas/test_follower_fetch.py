@@ -112,6 +112,24 @@ def test_a_session_at_a_follower_is_woken_by_a_commit_and_counts_as_a_consumers(
     run_scenario(scenario)
 
 
+def test_a_lost_leader_is_looked_for_only_where_consumers_wait() -> None:
+    """An idle partition is free: the chore looks at no partition without a consumer, and forgets those that left."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        await led_by_1(cluster)
+        reader = Reader(cluster)
+        reader.sessions[2] = (0, -1)  # of a fetch without a session
+        waiting = reader.host.start(reader.fetch(2, 0, wait_ms=LATER))
+        await cluster.pass_time(20)
+        awaited = [tuple(each.replicas.awaited) for each in cluster.brokers.values()]
+        assert awaited == [(), (cluster[2].partition(),), ()]
+        await waiting
+        await cluster.pass_time(20)
+        assert not cluster[2].replicas.awaited
+
+    run_scenario(scenario)
+
+
 def test_a_waiting_fetch_at_a_follower_learns_at_once_that_its_epoch_is_over() -> None:
     """A client that names its leader epoch is fenced as soon as the follower has a new leader."""
 

@@ -193,7 +193,6 @@ def test_work_on_all_logs_leaves_the_loop_between(monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr(TurnQueue, "next", count)
         for chore, at_least in (
-            (chores.send_readers_back, 4),
             (chores.checkpoint_high_watermarks, 4),
             (chores.checkpoint_log_starts, 4),
             (chores.update_recovery_points, 8),

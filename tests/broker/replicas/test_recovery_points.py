@@ -141,6 +141,31 @@ def test_logs_with_a_new_leader_epoch_wait_for_the_recurring_checkpoint(
     run_scenario(scenario, size=1)
 
 
+def test_logs_with_a_new_leader_epoch_that_grew_by_much_are_saved_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that dies within a minute of a failover would read all that was written since, gigabytes."""
+    monkeypatch.setattr(housekeeping, "UNSAVED_BYTES", 0)
+    monkeypatch.setattr(housekeeping, "UNSAVED_LOG_BYTES", 0)
+    monkeypatch.setattr(housekeeping, "UNSAVED_EPOCH_BYTES", 3_000)
+    monkeypatch.setattr(housekeeping, "EPOCHS_SAVED_PER_SECOND", 2)
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create(partitions=PARTITIONS)
+        await cluster.pass_time(0.1)
+        broker = cluster[1]
+        await broker.host.start(broker.produce(RECORD, index=4))
+        for _ in range(4):
+            for index in range(PARTITIONS - 1):
+                await broker.host.start(broker.produce(RECORD, index=index))
+        await cluster.pass_time(1.1)
+        assert len(points(broker.host)) <= 2
+        await cluster.pass_time(3.1)
+        assert points(broker.host) == dict.fromkeys(range(PARTITIONS - 1), 4)
+
+    run_scenario(scenario, size=1)
+
+
 def test_logs_whose_producers_cannot_be_saved_yet_leave_others_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,8 +22,8 @@ def test_the_control_plane_follows_its_laws() -> None:
 
 
 def test_whole_nodes_follow_their_laws() -> None:
-    """An idle second, a record and a request for a topic cost the same with 100 partitions; idle groups are free."""
-    curves = laws.node_curves((10, 100), (10, 50))
+    """An idle second, a record and a request for a topic cost the same with 800 partitions; idle groups are free."""
+    curves = laws.node_curves((10, 800), (10, 50))
     assert all(each.is_lawful() for each in curves), "\n".join(as_table(curves))
     assert all(count > 0 for each in curves for _, count in each.points)
 

@@ -11,6 +11,8 @@ from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.runs.case import CaseError, parse_case, read_cases, suite_of
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.testbeds.find import SUITES, TestbedKind
+from raftlog_chaos.testbeds.testbed import settings_by_node
+from raftlog_chaos.workloads.stock import StockPorts
 
 KNOWN = ("kill", "pause")
 
@@ -105,3 +107,17 @@ def test_the_suite_of_every_merge_is_over_in_six_minutes():
         case.faults.quiet_s + case.faults.seconds for case in suite_of(read_cases(SUITES, FAULTS), "ci")
     )
     assert own_s <= 240
+
+
+def test_clients_are_in_the_racks_of_the_nodes() -> None:
+    """A node's own number is in a setting that goes to all."""
+    text = 'suites = ["x"]\n[settings]\n"broker.rack" = "zone-{node.id}"\n[expect]\ninjections = 0'
+    case = parse_case("x", text, KNOWN)
+    assert case.racks == ("zone-1", "zone-2", "zone-3")
+    assert settings_by_node(case.settings, 2)[2] == {"broker.rack": "zone-2"}
+    ports = StockPorts("127.0.0.1:1", racks=case.racks)
+    assert [ports(process, "reader")._settings["client.rack"] for process in (0, 3, 4)] == [
+        "zone-1",
+        "zone-1",
+        "zone-2",
+    ]

@@ -132,7 +132,7 @@ func (l led) ends(words []string) (string, error) {
 	return fmt.Sprint(first, end), err
 }
 
-// read returns all of a partition, from its first record to its last one.
+// read TOPIC PARTITION [RACK] returns all of a partition, from its first record to its last one.
 func (l led) read(words []string) (string, error) {
 	first, end, err := l.bounds(words)
 	if err != nil || first == end {
@@ -140,7 +140,11 @@ func (l led) read(words []string) (string, error) {
 	}
 	partition := lines.Number[int32](words[1])
 	from := map[string]map[int32]kgo.Offset{words[0]: {partition: kgo.NewOffset().At(first)}}
-	reader := connected(l.bootstrap, kgo.ConsumePartitions(from), kgo.KeepControlRecords())
+	options := []kgo.Opt{kgo.ConsumePartitions(from), kgo.KeepControlRecords()}
+	if len(words) > 2 {
+		options = append(options, kgo.Rack(words[2]))
+	}
+	reader := connected(l.bootstrap, options...)
 	defer reader.Close()
 	ctx, cancel := within()
 	defer cancel()

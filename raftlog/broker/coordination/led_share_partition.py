@@ -1,0 +1,257 @@
+"""A share partition whose log this broker leads: the machine, its writes, and the requests that wait (KIP-932).
+
+It reads the state from the share coordinator before the first request, which fences the leader before. Acknowledgements
+are answered after their write is committed. Later acknowledgements go with the next write, so a busy partition has a
+single write under way. Once another leader or state epoch has taken over, this object is finished: its owner drops it,
+and the next fetch makes another.
+
+It runs as its own guard: an exception costs this share partition, whose requests fail, and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final, Protocol
+
+from raftlog.base.env import timer_time
+from raftlog.base.errors import (
+    FencedLeaderEpoch,
+    FencedStateEpoch,
+    InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from raftlog.base.guard import Guard
+from raftlog.base.log import get_logger
+from raftlog.broker.coordination.share_state_client import StoredState
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.records.batch import Buffer, iter_headers
+from raftlog.sharing.delivery import (
+    Acknowledgement,
+    Acquired,
+    AcquireRequest,
+    FetchedBatch,
+    ShareLimits,
+    StateWrite,
+)
+from raftlog.sharing.share_partition import SharePartition
+
+RETRY_S: Final = 0.5
+"""Pause after a write that failed, when locks that were given up wait for another."""
+
+FENCED: Final = (FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, UnknownTopicOrPartition)
+"""Errors of a share coordinator after which this broker's knowledge is void. InvalidRequest: the state is not
+initialized, or no longer.
+"""
+
+log = get_logger(__name__)
+
+
+class StateStore(Protocol):
+    """The states of share partitions, as a leader uses them: `share_state_client` by default."""
+
+    async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> StoredState: ...
+
+    async def write(
+        self, key: SharePartitionKey, write: StateWrite, *, state_epoch: int, leader_epoch: int
+    ) -> None: ...
+
+
+class LedSharePartition(Guard):
+    """`limits` returns the group's limits at the time. `changed` is called when records may have become available."""
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        leader_epoch: int,
+        store: StateStore,
+        *,
+        limits: Callable[[], ShareLimits],
+        changed: Callable[[], None],
+    ) -> None:
+        self.key = key
+        self.leader_epoch = leader_epoch
+        self.over: KafkaError | None = None
+        """Why this object is finished; None while it is in use."""
+        self._store = store
+        self._limits = limits
+        self._changed = changed
+        self._state_epoch = -1
+        self._machine: SharePartition | None = None
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        """The requests that wait for each write."""
+        self._writer: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
+
+    async def load(self, first_offset: Callable[[], int]) -> None:
+        """Read the state back. `first_offset` is called if no leader has set a start offset yet.
+
+        Raises what the share coordinator answers; the object is finished if that cannot pass.
+        """
+        try:
+            stored = await self._store.read(self.key, leader_epoch=self.leader_epoch)
+        except FENCED as error:
+            self.end(error)
+            raise
+        self._state_epoch = stored.state_epoch
+        start_offset = first_offset() if stored.start_offset < 0 else stored.start_offset
+        self._machine = SharePartition(start_offset, stored.batches, limits=self._limits())
+
+    @property
+    def machine(self) -> SharePartition:
+        """The machine, with the limits of now. Raises why this object is finished."""
+        if self.over is not None:
+            raise type(self.over)(self.over.message)
+        assert self._machine is not None, "load it first"
+        self._machine.limits = self._limits()
+        return self._machine
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    def acquire(
+        self, request: AcquireRequest, batches: Sequence[FetchedBatch], *, fetch_offset: int
+    ) -> list[Acquired]:
+        """Give a member the locks of available records among `batches`, which were read from `fetch_offset` on."""
+        found = self.machine.acquire(request, batches, fetch_offset=fetch_offset, now=self._now())
+        self._settle()
+        return found
+
+    async def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """Return once a member's acknowledgements are committed.
+
+        Raises InvalidRecordState and InvalidRequest, and what the share coordinator answers to the write.
+        """
+        number = self.machine.acknowledge(member_id, acknowledgements, now=self._now())
+        self._settle()
+        if number is not None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(number, []).append(waiter)
+            await waiter
+
+    def release_member(self, member_id: str) -> None:
+        """Give up the locks of a member whose session ended."""
+        if self.machine.release_member(member_id):
+            self._changed()
+        self._settle()
+
+    def advance_log_start(self, log_start_offset: int) -> None:
+        """Drop what the log no longer has."""
+        self.machine.advance_log_start(log_start_offset)
+        self._settle()
+
+    def end(self, error: KafkaError) -> None:
+        """Answer all waiting and further requests with `error`. The object is finished."""
+        if self.over is not None:
+            return
+        self.over = error
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._writer is not None and self._writer is not asyncio.current_task():
+            self._writer.cancel()
+        for number in tuple(self._waiting):
+            self._answer(number, error)
+        self._changed()
+
+    # -- the guard -----------------------------------------------------------------------------------------
+
+    def crash(self, what: str) -> None:
+        """Log the exception being handled, and finish: the next fetch begins from the written state."""
+        self.end(UnknownServerError("the share partition failed"))
+        log.exception("share_partition_crashed", key=str(self.key), what=what)
+
+    def abort(self) -> None:
+        self.end(NotLeaderOrFollower())
+
+    # -- writes and time -----------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _settle(self) -> None:
+        """Begin to write what has changed, and watch the locks."""
+        machine = self._machine
+        if machine is None or self.over is not None:
+            return
+        if self._writer is None and (write := machine.take_write()) is not None:
+            self._writer = asyncio.get_running_loop().create_task(self.guarded_task(self._write_all(write)))
+        self._watch_locks()
+
+    async def _write_all(self, write: StateWrite | None) -> None:
+        """Write until all is written. After a failure its requests are answered, and given-up locks are retried."""
+        while write is not None:
+            error = await self._write(write)
+            if self.over is not None:
+                return
+            assert self._machine is not None
+            self._machine.complete(write, is_written=error is None)
+            self._watch_locks()  # a lock that was taken back may have expired meanwhile
+            self._answer(write.number, error)
+            self._changed()
+            if error is not None:
+                await asyncio.sleep(RETRY_S)
+            write = self._machine.take_write()
+        self._writer = None
+
+    async def _write(self, write: StateWrite) -> KafkaError | None:
+        """Return None once the write is committed, otherwise its error. Finish if the error cannot pass."""
+        try:
+            await self._store.write(
+                self.key, write, state_epoch=self._state_epoch, leader_epoch=self.leader_epoch
+            )
+        except FENCED as error:
+            self.end(error)
+            return error
+        except KafkaError as error:
+            return error
+        return None
+
+    def _answer(self, number: int, error: KafkaError | None) -> None:
+        for waiter in self._waiting.pop(number, ()):
+            if waiter.done():
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
+
+    def _watch_locks(self) -> None:
+        """Set the timer for the next lock that expires."""
+        assert self._machine is not None
+        at = self._machine.next_expiry_at
+        if at < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = at
+            self._timer = asyncio.get_running_loop().call_at(timer_time(at), self.guarded(self._expire))
+
+    def _expire(self) -> None:
+        self._timer, self._timer_at = None, inf
+        if self.machine.expire(self._now()):
+            self._changed()
+        self._settle()
+
+
+def fetched_batches(
+    records: Buffer, aborted: Sequence[tuple[int, int]] | None, *, read_committed: bool
+) -> list[FetchedBatch]:
+    """Return the record batches that a fetch has read. `aborted`: producer id and first offset, in order of offsets.
+
+    With `read_committed`, aborted and control batches are withheld. Without, members skip control batches themselves.
+    """
+    found: list[FetchedBatch] = []
+    waiting, open_aborted = list(aborted or ())[::-1], set[int]()
+    for _, header in iter_headers(memoryview(records)):
+        last_offset = header.end_offset - 1
+        while waiting and waiting[-1][1] <= last_offset:
+            open_aborted.add(waiting.pop()[0])
+        is_aborted = header.is_transactional and header.producer_id in open_aborted
+        if header.is_control:
+            open_aborted.discard(header.producer_id)
+        is_withheld = read_committed and (header.is_control or is_aborted)
+        found.append(FetchedBatch(header.base_offset, last_offset, is_withheld))
+    return found

@@ -1,0 +1,108 @@
+"""Reads and writes the states of share partitions, for the leaders of the partitions on this broker (KIP-932).
+
+A request has the state of a single partition, as Apache Kafka's share coordinators demand. A request to a coordinator
+on this broker takes no wire (`BrokerLinks.ask`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.errors import NONE, BrokerNotAvailable, CorruptMessage, from_code
+from raftlog.broker.coordination.shards import share_coordinator
+from raftlog.broker.local_broker import LocalBroker
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import request_builders
+from raftlog.sharing.delivery import DeliveryState, StateBatch, StateWrite
+
+READ_VERSION: Final = 0
+WRITE_VERSION: Final = 1
+
+ANSWERED_S: Final = 5.0
+"""How long a share coordinator may take: the default of `share.coordinator.write.timeout.ms`, in seconds."""
+
+
+class StoredState(NamedTuple):
+    """A share partition's state as its leader reads it. `start_offset` is -1 until a leader has set it."""
+
+    state_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...]
+
+
+async def read_state(broker: LocalBroker, key: SharePartitionKey, *, leader_epoch: int) -> StoredState:
+    """Return a state, and fence all leaders of lower epochs.
+
+    Raises InvalidRequest for an uninitialized state, FencedLeaderEpoch, and errors that may pass.
+    """
+    make = request_builders(ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION)
+    partition = make.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
+    topic = make.ReadStateData(topic_id=key.topic_id, partitions=(partition,))
+    message = make.ReadShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
+    found = await _ask(broker, key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message)
+    return StoredState(
+        int(found.state_epoch), int(found.start_offset), tuple(map(_state_batch, found.state_batches))
+    )
+
+
+def _state_batch(each: Any) -> StateBatch:
+    if each.delivery_state not in set(DeliveryState):
+        raise CorruptMessage(f"delivery state {each.delivery_state} is unknown")
+    return StateBatch(
+        int(each.first_offset),
+        int(each.last_offset),
+        DeliveryState(each.delivery_state),
+        int(each.delivery_count),
+    )
+
+
+async def write_state(
+    broker: LocalBroker, key: SharePartitionKey, write: StateWrite, *, state_epoch: int, leader_epoch: int
+) -> None:
+    """Write a change of a state; it is committed when this returns.
+
+    Raises FencedLeaderEpoch or FencedStateEpoch if another leader or an administrator has taken over. After any other
+    error the change may have been written or not.
+    """
+    make = request_builders(ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION)
+    partition = make.PartitionData(
+        partition=key.partition,
+        state_epoch=state_epoch,
+        leader_epoch=leader_epoch,
+        start_offset=write.start_offset,
+        delivery_complete_count=write.delivery_complete_count,
+        state_batches=tuple(
+            make.StateBatch(
+                first_offset=each.first_offset,
+                last_offset=each.last_offset,
+                delivery_state=int(each.state),
+                delivery_count=each.delivery_count,
+            )
+            for each in write.batches
+        ),
+    )
+    topic = make.WriteStateData(topic_id=key.topic_id, partitions=(partition,))
+    message = make.WriteShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
+    await _ask(broker, key, ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION, message)
+
+
+async def _ask(
+    broker: LocalBroker, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any
+) -> Any:
+    """Return the part of the response for the partition. Raises its error."""
+    assert broker.links is not None, "the broker server provides it"
+    coordinator = share_coordinator(broker.image(), str(key))
+    answer = await broker.links.ask(coordinator, api_key, version, message, timeout_s=ANSWERED_S)
+    parts = [
+        each
+        for topic in answer.results
+        if topic.topic_id == key.topic_id
+        for each in topic.partitions
+        if each.partition == key.partition
+    ]
+    if len(parts) != 1:
+        raise BrokerNotAvailable("the share coordinator answered something else")
+    if parts[0].error_code != NONE:
+        raise from_code(int(parts[0].error_code), parts[0].error_message)
+    return parts[0]

@@ -1,0 +1,186 @@
+"""This broker's share coordinators: one for each partition of `__share_group_state` that it leads (KIP-932).
+
+The handlers of requests between brokers build on it. It deletes the states of deleted topics by itself, since it
+follows the metadata. At an interval it prunes the logs, since records before the oldest snapshot do not count. A state
+that is not written for an interval gets a new snapshot.
+
+Ordering law: a state begins only if this broker's metadata has its topic. A later coordinator has all metadata that its
+predecessor had. So a topic that its metadata lacks was deleted, and is no topic of the future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from raftlog.base.errors import InvalidGroupId, UnknownTopicOrPartition
+from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
+from raftlog.broker.coordination.shards import CoordinatorShards
+from raftlog.broker.local_broker import LocalBroker
+from raftlog.coordinator.groups import check_group_id
+from raftlog.metadata.image import MetadataImage
+
+if TYPE_CHECKING:
+    from raftlog.base.machine import Answer
+    from raftlog.broker.coordination.share_state_shard import ShareStateShard
+    from raftlog.coordinator.share.share_heartbeat import ShareStatesReady, ShareStateWork
+    from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
+    from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
+    from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+
+TICK_S: Final = 1.0
+"""The interval of checks for deleted topics and for logs to prune, in seconds."""
+
+PRUNE_S: Final = 300.0
+"""The default of `share.coordinator.state.topic.prune.interval.ms`, in seconds. A snapshot that is older gets a
+successor, since it keeps later records from being deleted."""
+
+STATES_PER_TICK: Final = 200
+"""Snapshots of a broker, and deletions, that are written before the loop runs other tasks."""
+
+
+class ShareStateCoordinators:
+    """All methods but the first two are requests of brokers; failures are KafkaErrors."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self._broker = broker
+        self._shards: CoordinatorShards[ShareStateShard] = CoordinatorShards(
+            broker, SHARE_GROUP_STATE_TOPIC, self._new_shard
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._prunes_at = 0.0
+
+    # -- the metadata and time -----------------------------------------------------------------------------
+
+    def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
+        """Begin to coordinate partitions that this broker now leads, and stop for partitions that it no longer leads.
+
+        Called after the replicas have applied the image.
+        """
+        self._shards.on_metadata(old, new)
+        if len(self._shards) and self._timer is None:
+            self._prunes_at = asyncio.get_running_loop().time() + PRUNE_S
+            self._schedule_tick()
+
+    async def close(self) -> None:
+        """Complete all pending requests with NOT_COORDINATOR and stop."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._shards.close()
+
+    def __len__(self) -> int:
+        """Return the number of states that this broker coordinates."""
+        return sum(map(len, self._active()))
+
+    def _new_shard(self, index: int, leader_epoch: int) -> ShareStateShard:
+        from raftlog.broker.coordination.share_state_shard import ShareStateShard  # most nodes need none
+
+        return ShareStateShard(index, leader_epoch, env=self._broker.env, find=self._shards.replica)
+
+    def _active(self) -> list[ShareStateCoordinator]:
+        return [each.coordinator for each in self._shards.all() if each.coordinator and not each.is_over]
+
+    def _schedule_tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        at = self._shards.moment()
+        self._forget_deleted_topics()
+        if at.now >= self._prunes_at:
+            left = STATES_PER_TICK
+            for coordinator in self._active():
+                before_ms = at.now_ms - int(PRUNE_S * 1000)
+                left -= coordinator.snapshot_oldest(before_ms=before_ms, at=at, most=left)
+            for shard in self._shards.all():
+                shard.prune()
+            if left > 0:
+                self._prunes_at = at.now + PRUNE_S
+        self._schedule_tick()
+
+    def _forget_deleted_topics(self) -> None:
+        """Delete some states of topics that the metadata no longer has, in a single partition."""
+        topics = self._broker.image().topic_names
+        for shard in self._shards.all():
+            coordinator = shard.coordinator
+            if coordinator is not None and shard.topics_checked is not topics:
+                gone = [key for key in coordinator.states() if key.topic_id not in topics]
+                for key in gone[:STATES_PER_TICK]:
+                    coordinator.delete(key, _nobody_waits)
+                if not gone:
+                    shard.topics_checked = topics
+                return
+
+    # -- where a state is ----------------------------------------------------------------------------------
+
+    async def find(self, key: SharePartitionKey) -> int:
+        """Return the broker that coordinates a share partition. Raises CoordinatorNotAvailable, InvalidGroupId."""
+        _check(key)
+        return await self._shards.find(str(key))
+
+    async def initialize_group(self, work: ShareStateWork) -> ShareStatesReady:
+        """Have the share coordinators initialize the states of a group, and return which they did.
+
+        A state that could not be initialized is missing, and the group's coordinator asks for it again.
+        """
+        from raftlog.broker.coordination.share_state_initializer import initialize_states
+
+        topic = await self._shards.topic()
+        return await initialize_states(
+            self._broker, work, lambda key: self._shards.leader_of(str(key), topic)
+        )
+
+    # -- requests of brokers -------------------------------------------------------------------------------
+
+    def initialize(self, request: InitializeState) -> asyncio.Future[None]:
+        """Begin a state; done when it is committed, or with FencedStateEpoch.
+
+        Raises at once UnknownTopicOrPartition, NotCoordinator and CoordinatorLoadInProgress.
+        """
+        image = self._broker.image()
+        name = image.topic_names.get(request.key.topic_id)
+        if name is None or image.partition(name, request.key.partition) is None:
+            raise UnknownTopicOrPartition
+        at = self._shards.moment()
+        return self._ask(request.key, lambda it, answer: it.initialize(request, answer, at=at))
+
+    def read(self, request: ReadState) -> asyncio.Future[ShareState]:
+        """Return a state, and fence leaders of lower epochs; or fail with InvalidRequest or FencedLeaderEpoch.
+
+        Raises at once NotCoordinator and CoordinatorLoadInProgress, as the others do.
+        """
+        return self._ask(request.key, lambda it, answer: it.read(request, answer))
+
+    def write(self, request: WriteState) -> asyncio.Future[None]:
+        """Change a state, or fail with InvalidRequest, FencedLeaderEpoch or FencedStateEpoch."""
+        at = self._shards.moment()
+        return self._ask(request.key, lambda it, answer: it.write(request, answer, at=at))
+
+    async def delete(self, key: SharePartitionKey) -> None:
+        """Remove a state; without one there is nothing to do."""
+        await self._ask(key, lambda it, answer: it.delete(key, answer))
+
+    async def summary(self, key: SharePartitionKey) -> ShareState:
+        """Return a state, which need not exist, without fencing a leader."""
+        state: ShareState = await self._ask(key, lambda it, answer: it.summary(key, answer))
+        return state
+
+    def _ask(
+        self, key: SharePartitionKey, call: Callable[[ShareStateCoordinator, Answer], None]
+    ) -> asyncio.Future[Any]:
+        """Pass a request to a coordinator here. Raises NotCoordinator, CoordinatorLoadInProgress, InvalidGroupId."""
+        _check(key)
+        coordinator = self._shards.of(str(key)).coordinator
+        assert coordinator is not None
+        return self._shards.ask(partial(call, coordinator))
+
+
+def _check(key: SharePartitionKey) -> None:
+    if not key.group_id:
+        raise InvalidGroupId("a group id must not be empty")
+    check_group_id(key.group_id)
+
+
+def _nobody_waits(reply: object) -> None:
+    """Ignore the result: what was not deleted is found again by the next tick."""

@@ -1,0 +1,37 @@
+"""One leadership of one partition of `__share_group_state`: the states of share partitions, from log to coordinator."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from raftlog.base.errors import KafkaError
+from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
+from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
+
+
+class ShareStateShard(CoordinatorShard[ShareStateCoordinator, ShareStateReplay]):
+    """Reads states back, and deletes the records before them that no longer count."""
+
+    what: ClassVar = "share_state"
+    topics_checked: object = None
+    """The topics of the image with which no state of a deleted topic was found."""
+
+    def _new_replay(self) -> ShareStateReplay:
+        return ShareStateReplay()
+
+    async def _take_up(self, replay: ShareStateReplay, end_offset: int) -> tuple[ShareStateCoordinator, int]:
+        coordinator = ShareStateCoordinator(self._append)
+        coordinator.load(replay.states, replay.snapshot_offsets)
+        coordinator.committed(end_offset)
+        return coordinator, len(replay.states)
+
+    def prune(self) -> None:
+        """Delete the redundant records at the start of the log; the next call retries what could not be deleted."""
+        partition, coordinator = self._partition, self.coordinator
+        if partition is None or coordinator is None or self.is_over or not self._leads(partition):
+            return
+        try:
+            partition.delete_records(coordinator.redundant_before)
+        except KafkaError:
+            return

@@ -1,0 +1,108 @@
+"""ShareGroupHeartbeat 1: join, stay in, or leave a share group (KIP-932).
+
+A group that needs states of partitions gets them before the response leaves: its first response has an assignment.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.api import IN_TURNS, Api, NoChange
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import TOPIC, among, refusal
+from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_GROUP_MEMBER_EPOCH
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.share.share_heartbeat import (
+    ShareGroupHeartbeat,
+    ShareGroupHeartbeatResult,
+    ShareStatesReady,
+    ShareStateWork,
+)
+from raftlog.metadata.features import check_share_version
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+
+API_KEY: Final = ApiKey.SHARE_GROUP_HEARTBEAT
+
+HEARTBEAT_INTERVAL_MS: Final = 5_000
+"""The default of `group.share.heartbeat.interval.ms`."""
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Respond once the changes of the heartbeat are committed."""
+    check_share_version(broker.image())
+    if not message.group_id:
+        raise InvalidRequest("group_id must not be empty")
+    names = frozenset(message.subscribed_topic_names or ())
+    if await among(broker, request, Operation.DESCRIBE, TOPIC, names, log_if_denied=True) != names:
+        raise refusal(TOPIC)
+    heard = await _beat(broker, request, message)
+    make = response_builders(API_KEY, request.api_version)
+    assignment = None
+    if heard.assignment is not None:
+        assignment = make.Assignment(
+            topic_partitions=tuple(
+                make.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(indexes)))
+                for topic_id, indexes in heard.assignment.items()
+            )
+        )
+    leaves = message.member_epoch == LEAVE_GROUP_MEMBER_EPOCH
+    return build_response(
+        API_KEY,
+        request.api_version,
+        member_id=heard.member_id,
+        member_epoch=heard.epoch,
+        heartbeat_interval=0 if leaves else HEARTBEAT_INTERVAL_MS,
+        assignment=assignment,
+    )
+
+
+async def _beat(broker: BrokerContext, request: RequestContext, message: Any) -> ShareGroupHeartbeatResult:
+    """Return the result of a heartbeat; with states to initialize, of another after they are."""
+    beat = ShareGroupHeartbeat(
+        group_id=message.group_id,
+        member_id=message.member_id,
+        epoch=message.member_epoch,
+        rack_id=message.rack_id,
+        topics=message.subscribed_topic_names,
+        client_id=request.client_id or "",
+        client_host=f"/{request.peer_host}",
+    )
+    heard: ShareGroupHeartbeatResult = await broker.groups.ask(GroupCoordinator.share_group_heartbeat, beat)
+    if heard.work is None:
+        return heard
+    wanted = {topic_id: partitions for topic_id, (partitions, _) in heard.work.topics.items()}
+    try:
+        ready = await _initialize(broker, heard.work)
+        await broker.groups.ask(GroupCoordinator.share_states_ready, ready)
+        if ready.partitions == wanted:
+            again = msgspec.structs.replace(beat, epoch=heard.epoch)
+            heard = await broker.groups.ask(GroupCoordinator.share_group_heartbeat, again)
+    except KafkaError:
+        return heard  # a later heartbeat has it done again
+    return heard
+
+
+async def _initialize(broker: BrokerContext, work: ShareStateWork) -> ShareStatesReady:
+    try:
+        return await broker.share_states.initialize_group(work)
+    except KafkaError:
+        return ShareStatesReady(work.group_id, {})
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded(
+        (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
+        by_part=(Right(Operation.DESCRIBE, ResourceType.TOPIC),),
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(1,),
+)

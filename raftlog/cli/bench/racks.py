@@ -1,0 +1,79 @@
+"""The part of `raftlog bench` about racks: the bytes that consumers fetch from other racks, with and without a rack."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, Final
+
+from raftlog.base.config.broker import RACK_AWARE_SELECTOR
+from raftlog.cli.bench.figure import Figure
+from raftlog.testing.cluster import Cluster
+from raftlog_chaos.bench import measure
+
+TOPIC: Final = "bench"
+PARTITIONS: Final = 6
+NODES: Final = (1, 2, 3)
+RECORD_BYTES: Final = 1_000
+RECORDS: Final = 20_000
+PATIENCE_S: Final = 60.0
+STATISTICS_MS: Final = 200
+BEGINNING: Final = 0
+
+Make = Callable[..., Figure]
+
+
+def between_racks(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Figure]:
+    """Yield what consumers in three racks, with a node in each, receive from other racks: by librdkafka's counters."""
+    racks = {each: {"broker.rack": rack_of(each)} for each in NODES}
+    settings = {"replica.selector.class": RACK_AWARE_SELECTOR}
+    with closing(Cluster(len(NODES), settings=settings, node_settings=racks)) as cluster:
+        cluster.start()
+        create(cluster, TOPIC, PARTITIONS)
+        config = {"bootstrap.servers": cluster.bootstrap_servers}
+        written = measure.throughput(config, TOPIC, record_bytes=RECORD_BYTES, records=RECORDS)
+        records = written.records + RECORDS // 10
+        for where in ("without client.rack", "with client.rack"):
+            crossed = total = 0
+            for each in NODES:
+                rack = {"client.rack": rack_of(each)} if where == "with client.rack" else {}
+                received = _read({**config, **rack}, records)
+                total += sum(received.values())
+                crossed += sum(size for node, size in received.items() if node != each)
+            note = f"of {total / 1e6:.0f} MB that a consumer in each rack reads"
+            yield make("racks", f"from other racks, {where}", crossed / 1e6, "MB", note=note)
+
+
+def rack_of(node_id: int) -> str:
+    return f"zone-{node_id}"
+
+
+def _read(config: dict[str, Any], records: int) -> dict[int, int]:
+    """Read the topic's records; return the bytes received from each node."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    received: dict[int, int] = {}
+
+    def note(text: str) -> None:
+        for each in json.loads(text)["brokers"].values():
+            if each["nodeid"] in NODES:
+                received[each["nodeid"]] = each["rxbytes"]
+
+    consumer = Consumer(
+        {
+            **config,
+            "group.id": "bench",
+            "auto.offset.reset": "error",
+            "statistics.interval.ms": STATISTICS_MS,
+            "stats_cb": note,
+        }
+    )
+    consumer.assign([TopicPartition(TOPIC, each, BEGINNING) for each in range(PARTITIONS)])
+    left, deadline = records, time.monotonic() + PATIENCE_S
+    while left > 0 and time.monotonic() < deadline:
+        left -= sum(each.error() is None for each in consumer.consume(5_000, timeout=0.1))
+    consumer.poll(2 * STATISTICS_MS / 1000)  # which calls `note` once more
+    consumer.close()
+    return received

@@ -1,0 +1,189 @@
+"""Records of share groups as keys and values of `__consumer_offsets`, byte for byte Apache Kafka's.
+
+Types 10 to 15, all of value version 0. They hold less than a consumer group's: members have neither an instance id nor
+a regular expression, and no partitions to give up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+from raftlog.coordinator.consumer.consumer_group_records import (
+    VERSION,
+    KeyValue,
+    partitions_field,
+    read_array,
+    read_partitions,
+    read_target,
+    read_target_epoch,
+    read_value,
+    record_key,
+    target_epoch_value,
+)
+from raftlog.coordinator.consumer.consumer_membership import (
+    CurrentAssignment,
+    CurrentAssignmentChanged,
+    GroupEpochChanged,
+    MemberChanged,
+    MemberMetadata,
+    RegexResolved,
+    TargetAssignmentChanged,
+    TargetAssignmentEpochChanged,
+)
+from raftlog.coordinator.record_fields import (
+    I8,
+    I32,
+    I64,
+    NO_TAGS,
+    FieldReader,
+    compact_array,
+    compact_string,
+)
+from raftlog.coordinator.share.share_membership import (
+    ShareRecord,
+    ShareStates,
+    ShareStatesChanged,
+    ShareTopic,
+)
+
+MEMBER, EPOCH, TARGET_EPOCH, TARGET, CURRENT, STATES = range(10, 16)
+
+
+def encode(share: ShareRecord) -> KeyValue:
+    """Return a record's key and value; the value None is a tombstone."""
+    record = share.record
+    match record:
+        case GroupEpochChanged():
+            value = None if record.epoch is None else _epoch(record.epoch, record.metadata_hash)
+            return record_key(EPOCH, record.group_id), value
+        case TargetAssignmentEpochChanged():
+            value = None if record.epoch is None else target_epoch_value(record.epoch)
+            return record_key(TARGET_EPOCH, record.group_id), value
+        case MemberChanged():
+            value = None if record.metadata is None else _member(record.metadata)
+            return record_key(MEMBER, record.group_id, record.member_id), value
+        case TargetAssignmentChanged():
+            value = (
+                None if record.partitions is None else VERSION + partitions_field(record.partitions) + NO_TAGS
+            )
+            return record_key(TARGET, record.group_id, record.member_id), value
+        case CurrentAssignmentChanged():
+            value = None if record.current is None else _current(record.current)
+            return record_key(CURRENT, record.group_id, record.member_id), value
+        case ShareStatesChanged():
+            value = None if record.states is None else _states(record.states)
+            return record_key(STATES, record.group_id), value
+        case RegexResolved():
+            raise AssertionError("share groups have no regular expressions")
+
+
+def decode(kind: int, key: FieldReader, value: bytes | None) -> ShareRecord:
+    """Return the record of a kind that is among these; `key` excludes the type. Raise CorruptMessage."""
+    group_id = key.string()
+    if kind == EPOCH:
+        epoch = (None,) if value is None else read_value(value, _read_epoch)
+        return ShareRecord(GroupEpochChanged(group_id, *epoch))
+    if kind == TARGET_EPOCH:
+        target_epoch = None if value is None else read_value(value, read_target_epoch)
+        return ShareRecord(TargetAssignmentEpochChanged(group_id, target_epoch))
+    if kind == STATES:
+        return ShareRecord(
+            ShareStatesChanged(group_id, None if value is None else read_value(value, _read_states))
+        )
+    name = key.string()
+    if kind == MEMBER:
+        metadata = None if value is None else read_value(value, _read_member)
+        return ShareRecord(MemberChanged(group_id, name, metadata))
+    if kind == TARGET:
+        target = None if value is None else read_value(value, read_target)
+        return ShareRecord(TargetAssignmentChanged(group_id, name, target))
+    current = None if value is None else read_value(value, _read_current)
+    return ShareRecord(CurrentAssignmentChanged(group_id, name, current))
+
+
+# -- writing ---------------------------------------------------------------------------------------------
+
+
+def _epoch(epoch: int, metadata_hash: int) -> bytes:
+    return VERSION + I32.pack(epoch) + I64.pack(metadata_hash) + NO_TAGS
+
+
+def _member(it: MemberMetadata) -> bytes:
+    return b"".join(
+        (
+            VERSION,
+            compact_string(it.rack_id),
+            compact_string(it.client_id),
+            compact_string(it.client_host),
+            compact_array(it.topics, compact_string),
+            NO_TAGS,
+        )
+    )
+
+
+def _current(current: CurrentAssignment) -> bytes:
+    epochs = I32.pack(current.epoch) + I32.pack(current.previous_epoch) + I8.pack(current.state)
+    return VERSION + epochs + partitions_field(current.assigned) + NO_TAGS
+
+
+def _states(states: ShareStates) -> bytes:
+    def deleting(each: tuple[UUID, str]) -> bytes:
+        return each[0].bytes + compact_string(each[1]) + NO_TAGS
+
+    return b"".join(
+        (
+            VERSION,
+            _topics(states.initializing),
+            _topics(states.initialized),
+            compact_array(sorted(states.deleting.items()), deleting),
+            NO_TAGS,
+        )
+    )
+
+
+def _topics(topics: Mapping[UUID, ShareTopic]) -> bytes:
+    def topic(each: tuple[UUID, ShareTopic]) -> bytes:
+        topic_id, it = each
+        indexes = compact_array(sorted(it.partitions), I32.pack)
+        return topic_id.bytes + compact_string(it.name) + indexes + NO_TAGS
+
+    return compact_array(sorted(topics.items(), key=lambda each: each[0]), topic)
+
+
+# -- reading ---------------------------------------------------------------------------------------------
+
+
+def _read_epoch(fields: FieldReader) -> tuple[int, int]:
+    epoch, metadata_hash = fields.int32(), fields.int64()
+    fields.tagged()
+    return epoch, metadata_hash
+
+
+def _read_member(fields: FieldReader) -> MemberMetadata:
+    rack_id, client_id, client_host = fields.nullable_string(), fields.string(), fields.string()
+    topics = fields.strings()
+    fields.tagged()
+    return MemberMetadata(rack_id=rack_id, client_id=client_id, client_host=client_host, topics=topics)
+
+
+def _read_current(fields: FieldReader) -> CurrentAssignment:
+    epoch, previous, _ = fields.int32(), fields.int32(), fields.int8()
+    assigned = read_partitions(fields)
+    fields.tagged()
+    return CurrentAssignment(epoch, previous, assigned=assigned)
+
+
+def _read_states(fields: FieldReader) -> ShareStates:
+    initializing, initialized = _read_topics(fields), _read_topics(fields)
+    deleting = read_array(fields, lambda: (fields.uuid(), fields.string()))
+    fields.tagged()
+    return ShareStates(initializing, initialized, dict(deleting))
+
+
+def _read_topics(fields: FieldReader) -> dict[UUID, ShareTopic]:
+    def topic() -> tuple[UUID, ShareTopic]:
+        topic_id, name = fields.uuid(), fields.string()
+        return topic_id, ShareTopic(name, frozenset(fields.int32() for _ in range(fields.count())))
+
+    return dict(read_array(fields, topic))

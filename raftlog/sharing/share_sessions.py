@@ -1,0 +1,125 @@
+"""The share sessions of a broker: the partitions that members of share groups fetch here (KIP-932).
+
+ShareFetch and ShareAcknowledge count in the same epochs. A session ends with epoch -1 or with its connection; then the
+owner gives up the locks of its member. Opening a session again keeps the locks, as in Apache Kafka: the member lost a
+response, not its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from raftlog.base.errors import (
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+)
+
+MAX_EPOCH: Final = 2**31 - 1
+
+MAX_SESSIONS: Final = 2_000
+"""The default of `group.share.max.share.sessions`."""
+
+SharedPartition = tuple[UUID, int]
+"""A topic id and a partition."""
+
+
+class ShareSessionKey(NamedTuple):
+    group_id: str
+    member_id: str
+
+
+class ShareSession:
+    """One session. `epoch` is that of its next request; `connection` is whatever identifies a connection."""
+
+    __slots__ = ("_partitions", "connection", "epoch", "key")
+
+    def __init__(self, key: ShareSessionKey, connection: object) -> None:
+        self.key = key
+        self.connection = connection
+        self.epoch = 1
+        self._partitions: dict[SharedPartition, None] = {}
+
+    @property
+    def partitions(self) -> list[SharedPartition]:
+        """The partitions to fetch, those first that were not fetched for longest (`fetched`)."""
+        return list(self._partitions)
+
+    def update(self, added: Iterable[SharedPartition], forgotten: Iterable[SharedPartition] = ()) -> None:
+        """Add partitions to the session, and remove others."""
+        for each in added:
+            self._partitions.setdefault(each)
+        for each in forgotten:
+            self._partitions.pop(each, None)
+
+    def fetched(self, partitions: Iterable[SharedPartition]) -> None:
+        """Put partitions that had records behind the others, so that no partition starves another."""
+        for each in partitions:
+            if each in self._partitions:
+                del self._partitions[each]
+                self._partitions[each] = None
+
+
+class ShareSessions:
+    """All sessions of a broker, at most `most`."""
+
+    def __init__(self, most: int = MAX_SESSIONS) -> None:
+        self.most = most
+        self._sessions: dict[ShareSessionKey, ShareSession] = {}
+        self._by_connection: dict[object, set[ShareSessionKey]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, key: ShareSessionKey, connection: object, *, acknowledges: bool) -> ShareSession:
+        """Begin a session in place of any other of this member. Raise ShareSessionLimitReached, InvalidRequest."""
+        if acknowledges:
+            raise InvalidRequest("the first request of a share session has no acknowledgements")
+        self._remove(key)
+        if len(self._sessions) >= self.most:
+            raise ShareSessionLimitReached(f"group.share.max.share.sessions is {self.most}")
+        session = self._sessions[key] = ShareSession(key, connection)
+        self._by_connection.setdefault(connection, set()).add(key)
+        return session
+
+    def advance(self, key: ShareSessionKey, epoch: int, connection: object) -> ShareSession:
+        """Return the session of a request after the first, and expect the next epoch from then on.
+
+        Raise ShareSessionNotFound, InvalidShareSessionEpoch.
+        """
+        session = self._find(key, connection)
+        if epoch != session.epoch:
+            raise InvalidShareSessionEpoch(f"the share session expects epoch {session.epoch}, not {epoch}")
+        session.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
+        return session
+
+    def close(self, key: ShareSessionKey, connection: object) -> ShareSession:
+        """End a session at its member's request. Raise ShareSessionNotFound."""
+        session = self._find(key, connection)
+        self._remove(key)
+        return session
+
+    def close_all(self, connection: object) -> list[ShareSession]:
+        """End the sessions of a connection that was closed."""
+        keys = tuple(self._by_connection.get(connection, ()))
+        ended = [self._sessions[key] for key in keys]
+        for key in keys:
+            self._remove(key)
+        return ended
+
+    def _find(self, key: ShareSessionKey, connection: object) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None or session.connection is not connection:
+            raise ShareSessionNotFound(f"member {key.member_id} has no share session on this connection")
+        return session
+
+    def _remove(self, key: ShareSessionKey) -> None:
+        session = self._sessions.pop(key, None)
+        if session is not None:
+            keys = self._by_connection[session.connection]
+            keys.discard(key)
+            if not keys:
+                del self._by_connection[session.connection]

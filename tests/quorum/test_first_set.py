@@ -1,0 +1,57 @@
+"""The first set of voters: which directories it names while a disk is replaced."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from raftlog.base.errors import (
+    RequestTimedOut,
+)
+from raftlog.quorum.voter_changes import VoterChanges
+from raftlog_chaos.scenarios.voters_change import record_directory
+from tests.quorum.changing import Changing, run
+
+
+def test_the_first_set_names_a_directory_that_is_recorded_just_before() -> None:
+    """The set waits behind the record of a replaced disk: the former directory would shut the new disk out."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        leader = await world.cluster.leader()
+        await world.cluster.commit(b"begin", 1, 2, 3)
+
+        async def record_meanwhile(changes: VoterChanges, until: float) -> None:
+            world.cluster._append(leader, record_directory(leader % 3 + 1, UUID(int=99)))
+            await changes.make_dynamic(world.cluster.voters, until)
+
+        assert await world.ask(record_meanwhile) is None
+        record = world.cluster.nodes[leader].driver.voters.current
+        assert record is not None and UUID(int=99) in record.directories().values()
+
+    run(test)
+
+
+def test_the_first_set_waits_for_a_replaced_disk() -> None:
+    """The leader has seen the new directory, and records it only once it has missed the former long enough."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        leader = await world.cluster.leader()
+        await world.cluster.commit(b"begin", 1, 2, 3)
+        node = next(each for each in (1, 2, 3) if each != leader)
+        world.cluster.crash(node)
+        world.cluster.wipe(node)
+        world.law.forget(node)
+        world.directories[node] = UUID(int=99)
+        world.cluster.boot(node)
+        await world.cluster.commit(b"again", node)
+        quorum = world.cluster.nodes[leader]
+        refused = await world.make_dynamic(seconds=0.5)
+        assert isinstance(refused, RequestTimedOut) and f"voters [{node}] are not recorded" in str(refused)
+        await world.cluster.until(lambda: bool(quorum.unrecorded_voters()))
+        world.cluster.append(record_directory(node, UUID(int=99)))
+        assert await world.make_dynamic() is None
+        record = quorum.driver.voters.current
+        assert record is not None and record.directories()[node] == UUID(int=99)
+
+    run(test)

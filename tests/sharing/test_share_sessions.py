@@ -1,0 +1,80 @@
+"""Share sessions count the requests of a member, and end with its connection (KIP-932)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.errors import (
+    InvalidRequest,
+    InvalidShareSessionEpoch,
+    ShareSessionLimitReached,
+    ShareSessionNotFound,
+)
+from raftlog.sharing.share_sessions import MAX_EPOCH, ShareSessionKey, ShareSessions
+
+A, B, C = (ShareSessionKey("g", member_id) for member_id in "abc")
+T = UUID(int=8)
+WIRE, OTHER = object(), object()
+
+
+def test_each_request_has_the_next_epoch() -> None:
+    """ShareFetch and ShareAcknowledge count together; after the last epoch comes 1."""
+    sessions = ShareSessions()
+    opened = sessions.open(A, WIRE, acknowledges=False)
+    assert sessions.advance(A, 1, WIRE) is opened
+    assert sessions.advance(A, 2, WIRE) is opened
+    for epoch in (2, 4, 0):
+        with pytest.raises(InvalidShareSessionEpoch):
+            sessions.advance(A, epoch, WIRE)
+    opened.epoch = MAX_EPOCH
+    sessions.advance(A, MAX_EPOCH, WIRE)
+    assert opened.epoch == 1
+
+
+def test_a_session_belongs_to_its_connection() -> None:
+    """On another connection it is not found, and it ends with its own."""
+    sessions = ShareSessions()
+    for key, connection in ((A, WIRE), (B, WIRE), (C, OTHER)):
+        sessions.open(key, connection, acknowledges=False)
+    for call in (lambda: sessions.advance(A, 1, OTHER), lambda: sessions.close(A, OTHER)):
+        with pytest.raises(ShareSessionNotFound):
+            call()
+    assert {each.key for each in sessions.close_all(WIRE)} == {A, B}
+    assert sessions.close_all(WIRE) == []
+    assert sessions.close(C, OTHER).key == C
+    assert len(sessions) == 0
+    with pytest.raises(ShareSessionNotFound):
+        sessions.advance(C, 1, OTHER)
+
+
+def test_opening_again_takes_the_place_of_the_session() -> None:
+    """Epoch 0 begins anew, on any connection. It has no acknowledgements."""
+    sessions = ShareSessions(most=1)
+    sessions.open(A, WIRE, acknowledges=False).update([(T, 0)])
+    assert sessions.open(A, OTHER, acknowledges=False).partitions == []
+    assert sessions.close_all(WIRE) == []
+    with pytest.raises(InvalidRequest):
+        sessions.open(A, OTHER, acknowledges=True)
+    assert sessions.advance(A, 1, OTHER).key == A
+
+
+def test_sessions_are_limited() -> None:
+    """`group.share.max.share.sessions`: a session that ends makes room."""
+    sessions = ShareSessions(most=1)
+    sessions.open(A, WIRE, acknowledges=False)
+    with pytest.raises(ShareSessionLimitReached):
+        sessions.open(B, WIRE, acknowledges=False)
+    sessions.close(A, WIRE)
+    sessions.open(B, WIRE, acknowledges=False)
+
+
+def test_no_partition_starves_another() -> None:
+    """What had records goes behind the others; partitions come and go with the requests."""
+    session = ShareSessions().open(A, WIRE, acknowledges=False)
+    session.update([(T, 0), (T, 1), (T, 2)])
+    session.fetched([(T, 0), (T, 9)])
+    assert session.partitions == [(T, 1), (T, 2), (T, 0)]
+    session.update([(T, 1), (T, 3)], [(T, 2)])
+    assert session.partitions == [(T, 1), (T, 0), (T, 3)]
