@@ -19,7 +19,7 @@ from raftlog.protocol.message_builders import request_builders
 
 
 class DescribedTarget:
-    """A cluster whose leader describes its voters: (id, end offset, fetched at, caught up at)."""
+    """A cluster with a leader that describes its voters: (id, end offset, fetched at, caught up at)."""
 
     def __init__(self, *voters: tuple[int, int, int, int]) -> None:
         names = ("replica_id", "log_end_offset", "last_fetch_timestamp", "last_caught_up_timestamp")

@@ -321,42 +321,6 @@ def test_a_node_in_the_tests_own_process_is_the_sessions_cluster(tmp_path):
     assert "--raftlog-keep=FOLDER keeps the whole log" in report and "node.log" not in report
 
 
-def test_a_failed_tests_report_names_the_faults_of_the_test_itself(tmp_path):
-    """First of all, and the path of a log that is kept."""
-    ended = run_pytest(
-        tmp_path,
-        """
-        def test_it(raftlog_cluster):
-            raftlog_cluster.create_topic("orders")
-            raftlog_cluster.kill(2)
-            assert False
-        """,
-        f"--raftlog-keep={tmp_path}",
-    )
-    report = ended.stdout.partition("FAILURES")[2]
-    assert report.index("node 2 killed") < report.index("orders-0: Broker") < report.index("raftlog node 1")
-    (path,) = re.findall(r"raftlog node 1 \((.*)\)", report)
-    assert Path(path).exists()
-
-
-def test_lines_of_a_log_are_readable_and_leave_internal_topics_out():
-    """Fifty partitions of __consumer_offsets would be all that a report has room for."""
-    line = {
-        "room": "x",
-        "node_id": 1,
-        "event": "isr_shrunk",
-        "level": "info",
-        "timestamp": "2026-11-29T18:35:25.349477Z",
-    }
-    assert (
-        readable(json.dumps(line | {"topic": "t", "isr": [1]}))
-        == "18:35:25.349 info isr_shrunk topic=t isr=[1]"
-    )
-    assert readable(json.dumps(line | {"topic": "__consumer_offsets"})) == ""
-    for other in ("Traceback (most recent call last):", "[1]", "{}", "7"):
-        assert readable(other) == other
-
-
 def test_the_modules_of_a_node_are_imported_as_they_are(tmp_path):
     """pytest rewrites the assertions of plugins, with which a node in the tests' process starts twice as slowly."""
     ended = run_pytest(

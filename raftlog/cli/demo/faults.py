@@ -15,7 +15,7 @@ ENOUGH_NODES = 3
 QUIET_S = 0.5
 """Between two faults, so that their gaps do not run into each other."""
 
-LED = f"a partition that it led, where the client waits up to {HUNG_MS // 1000} s for it"
+LED = f"a partition that it led (the client waits {HUNG_MS // 1000} s at most)"
 
 
 class Outage(NamedTuple):
