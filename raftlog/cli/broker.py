@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -39,6 +39,10 @@ STALLED_S: Final = 30.0
 """A decommission in which nothing moves for this long waits for an operator, in seconds."""
 
 Id = Annotated[int, typer.Argument(metavar="ID")]
+
+
+class Left(Failure):
+    """The broker was decommissioned and is unregistered."""
 
 
 @verb(broker, "list", prints_rows=True)
@@ -84,15 +88,26 @@ def log_dirs(
     number: Annotated[int | None, typer.Argument(metavar="ID", help="default: all brokers")] = None,
     *,
     form: Form,
-) -> None:
+) -> int:
     """Show what is in the brokers' folders, and what is free there."""
     if number is not None:
         _broker(target, number)
     target.demand("DESCRIBE")  # a refusal would show as no folders
-    rows = _folders(target, number)
+    brokers = [each.broker_id for each in target.brokers()] if number is None else [number]
+    rows, failures = [], []
+    for each in brokers:
+        try:
+            rows += _folders(target, each)
+        except Failure as failure:
+            failures.append(failure)
+    if failures and not rows:
+        raise failures[0]
     if form is Form.TABLE:
         rows = [{**row, **{name: in_bytes(row[name]) for name in ("bytes", "free")}} for row in rows]
     print_rows(rows, form, ("broker", "replicas", "bytes", "free", "cordoned", "error", "folder"))
+    for left_out in failures:
+        print(f"raftlog: some folders are missing: {left_out}", file=sys.stderr)
+    return failures[0].code if failures else exits.OK
 
 
 @verb(broker, "cordon")
@@ -148,10 +163,11 @@ def decommission(
 ) -> int:
     """Move all of a broker's replicas to other brokers, then unregister it. See also recommission.
 
-    It goes on without this command, whichever node is the controller. Once it is done, stop the broker's process.
+    It goes on without this command, whichever node is the controller. Once it is done, stop the broker's process,
+    unless its node votes in the metadata quorum.
     """
     query = "" if replace_with is None else f"?replace_with={replace_with}"
-    api.ask("POST", f"/v1/brokers/{number}/decommission{query}")
+    _ask_unless_left(api, "POST", number, query)
     print(f"broker {number} is being decommissioned")
     if wait:
         print(_wait_until_empty(api, number))
@@ -170,10 +186,7 @@ def _wait_until_empty(api: HttpApi, number: int) -> str:
         votes = found["votes"]
         if before.get("decommissioned") and not found["decommissioned"]:
             raise Failure(f"the decommission of broker {number} was ended, with {found['replicas']} replicas")
-        reasons = sorted({each["reason"] for each in found["waiting"]})
-        line = f"{found['replicas']} replicas left, {len(found['moving'])} of them move"
-        if not found["moving"] and reasons:
-            line += f"; {'; '.join(reasons)}"
+        line = progress_line(found, before)
         if line != printed:
             print(line, file=sys.stderr, flush=True)
         if line != printed or found["moving"]:
@@ -181,8 +194,42 @@ def _wait_until_empty(api: HttpApi, number: int) -> str:
         if time.monotonic() >= last_move_at + STALLED_S:
             raise Failure(f"broker {number}: no replica is moving: {line}", exits.UNHEALTHY)
         time.sleep(PAUSE_S)
-    end = "its node votes, so keep it running" if votes else "stop its process"
+    end = "stop its process"
+    if votes:
+        end = f"its node votes, so keep it running, or end its vote first: raftlog quorum remove {number}"
     return f"broker {number} has no replicas and is unregistered: {end}"
+
+
+def progress_line(found: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Return a decommission's progress since an earlier look: reasons only if nothing moves or has moved since."""
+    line = f"{found['replicas']} replicas left"
+    if found["moving"]:
+        return f"{line}, {len(found['moving'])} of them move"
+    reasons = sorted({each["reason"] for each in found["waiting"]})
+    if reasons and before.get("replicas", 0) == found["replicas"]:
+        return f"{line}; {'; '.join(reasons)}"
+    return line
+
+
+def _ask_unless_left(api: HttpApi, method: str, number: int, query: str = "") -> Any:
+    """Ask about a decommission. Raise Failure, Left for a broker that has been unregistered."""
+    try:
+        return api.ask(method, f"/v1/brokers/{number}/decommission{query}")
+    except Failure as failure:
+        if failure.code != exits.NOT_FOUND or _is_registered(api, number):
+            raise
+    raise Left(
+        f"broker {number} has left: it has no replicas and is unregistered; its node registers again if it starts",
+        exits.NOT_FOUND,
+    )
+
+
+def _is_registered(api: HttpApi, number: int) -> bool:
+    """Whether a broker is registered, or none that the node remembers. Brokers that left are remembered for a while."""
+    try:
+        return bool(api.ask("GET", f"/v1/brokers/{number}/why")["registered"])
+    except Failure:
+        return True
 
 
 def _progress(api: HttpApi, number: int) -> dict[str, Any] | None:
@@ -204,14 +251,22 @@ def _progress(api: HttpApi, number: int) -> dict[str, Any] | None:
 @http_verb(broker, "recommission")
 def recommission(api: HttpApi, number: Id) -> None:
     """End a broker's decommission: it keeps the replicas that have not begun to move."""
-    api.ask("DELETE", f"/v1/brokers/{number}/decommission")
+    _ask_unless_left(api, "DELETE", number)
     print(f"broker {number} stays")
 
 
 @http_verb(broker, "decommission-status", prints_rows=True)
 def decommission_status(api: HttpApi, number: Id, *, form: Form) -> None:
-    """Show which replicas a decommissioned broker still has, at most 100 of each kind, and where they move."""
-    found = api.ask("GET", f"/v1/brokers/{number}/decommission")
+    """Show which replicas a decommissioned broker still has, at most 100 of each kind, and where they move.
+
+    Exit code 0 without a row: the broker has left. 3: it is not being decommissioned, or not known.
+    """
+    try:
+        found = _ask_unless_left(api, "GET", number)
+    except Left as left:
+        print(left, file=sys.stderr)
+        print_rows([], form)
+        return
     if not found["decommissioned"]:
         raise Failure(f"broker {number} is not being decommissioned", exits.NOT_FOUND)
     rows = [{**each, "to": ",".join(map(str, each["to"])), "reason": ""} for each in found["moving"]]
@@ -265,11 +320,10 @@ def _broker(target: Target, number: int) -> dict[str, Any]:
     raise Failure(f"there is no broker {number}; the brokers are {there}", exits.NOT_FOUND)
 
 
-def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
-    brokers = [each.broker_id for each in target.brokers()] if number is None else [number]
+def _folders(target: Target, number: int) -> list[dict[str, Any]]:
     return [
         {
-            "broker": broker,
+            "broker": number,
             "folder": folder.log_dir,
             "replicas": sum(len(topic.partitions) for topic in folder.topics),
             "bytes": sum(part.partition_size for topic in folder.topics for part in topic.partitions),
@@ -278,8 +332,7 @@ def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
             "cordoned": getattr(folder, "is_cordoned", False),
             "error": "offline" if folder.error_code else None,
         }
-        for broker in brokers
-        for folder in log_dirs_of(target, broker)
+        for folder in log_dirs_of(target, number)
     ]
 
 

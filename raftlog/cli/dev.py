@@ -314,6 +314,11 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
             f"  seq 1000 | raftlog produce{at} -t orders",
             f"  raftlog consume{at} -t orders -e -c 3 -f '%t %p %o %s\\n'",
         ]
+        if len(cluster.nodes) > 1:
+            lines += [
+                "So that commands ask another node when one is down or hangs:",
+                f"  export RAFTLOG_BOOTSTRAP={cluster.bootstrap_servers}",
+            ]
     print(*lines, "Ctrl-C ends it.", sep="\n", flush=True)
 
 

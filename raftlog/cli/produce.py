@@ -81,7 +81,8 @@ def send(
         raise Failure("-D must not be empty", exits.USAGE)
     limit = number(target.settings, "message.max.bytes", MAX_MESSAGE_BYTES)
     headers = [read_header(each) for each in header or []]
-    sender = Sender(target, (topic, partition), headers, acks=acks, codec=codec, quiet=quiet)
+    sender = Sender(target, (topic, partition), headers, acks=acks, codec=codec)
+    sender.reports = not quiet and sys.stderr.isatty()
     whole = [] if lines else files or []
     try:
         if whole:
@@ -162,11 +163,11 @@ class Sender:
         *,
         acks: str,
         codec: str,
-        quiet: bool = False,
     ) -> None:
         """`where`: a topic, and a partition or -1 for any."""
         settings = target.settings
-        self._is_quiet = quiet or not sys.stderr.isatty()
+        self.reports = False
+        """Whether `finish` prints how many records were sent, and where to."""
         acks = choice(settings, "acks", ACKS, acks)
         codec = codec or choice(settings, "compression.type", CODEC_NAMES, "none")
         is_idempotent = is_on(settings, "enable.idempotence") and ACKS[acks] == ALL
@@ -251,7 +252,7 @@ class Sender:
         self._producer.close()
         failures = self._producer.failures
         lost = sum(len(each.records) for each in failures) + self._producer.unsent
-        if not self._is_quiet:
+        if self.reports:
             print(sent_line(self._topic, self._producer.acknowledged), file=sys.stderr)
         if not lost:
             return 0

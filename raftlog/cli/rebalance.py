@@ -67,7 +67,7 @@ class Balance(NamedTuple):
     def why_stuck(self) -> list[str]:
         """Return a line for each broker that is down and keeps partitions from being balanced."""
         return [
-            f"{count} partitions cannot move, because they have a replica on broker {broker}, which is down: "
+            f"broker {broker} is down, so the partitions with a replica there cannot move: {count}; "
             f"start it, or run `raftlog broker decommission {broker}`"
             for broker, count in sorted(self.stuck.items())
         ]
@@ -176,7 +176,7 @@ class Rebalance:
             elif not isinstance(error, ElectionNotNeeded):
                 print(f"raftlog: {topic} {number}: {words_of(error, 'ALTER')}", file=sys.stderr)
                 code = code_of(error)
-        print(f"{elected} preferred leaders elected", file=sys.stderr)
+        print(f"preferred leaders elected: {elected}", file=sys.stderr)
         return code
 
     def _throttle(self, topics: list[str]) -> None:

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -90,6 +91,8 @@ class Cluster:
             raise ValueError(f"nodes: must be a whole number of at least 1, not {nodes!r}")
         if self.forked:
             fork_server(environment_of_nodes())  # it imports while the rest is made ready
+        self.fault_log: list[str] = []
+        """The faults of nodes so far, for the report of a failed test."""
         self._owner = os.getpid()
         self._chance = random.Random()
         self._more_ports: list[HeldPorts] = []
@@ -243,12 +246,18 @@ class Cluster:
         each = self._hosts.addresses[node_id]
         return f"http://{each.host}:{each.admin_port}"
 
+    def note_fault(self, event: str) -> None:
+        """Note what is done to a node, for the report of a failed test."""
+        self.fault_log.append(f"{datetime.now(UTC):%H:%M:%S.%f}"[:12] + f" {event}")
+
     def kill(self, node_id: int) -> None:
         """Kill -9 a node."""
+        self.note_fault(f"node {node_id} killed")
         self.nodes[node_id].kill()
 
     def stop(self, node_id: int) -> int:
         """Ask a node to stop (SIGTERM) and wait for it; returns its exit code. Raises ClusterError."""
+        self.note_fault(f"node {node_id} stopped")
         self.nodes[node_id].signal(signal.SIGTERM)
         try:
             return self.nodes[node_id].wait()
@@ -257,16 +266,19 @@ class Cluster:
 
     def pause(self, node_id: int) -> None:
         """Stop a node in its tracks (SIGSTOP); its connections stay open."""
+        self.note_fault(f"node {node_id} paused")
         self.nodes[node_id].signal(signal.SIGSTOP)
         self.nodes[node_id].paused = True
 
     def resume(self, node_id: int) -> None:
         """Let a paused node go on (SIGCONT)."""
+        self.note_fault(f"node {node_id} resumed")
         self.nodes[node_id].signal(signal.SIGCONT)
         self.nodes[node_id].paused = False
 
     def restart(self, node_id: int, *, wait: bool = True) -> None:
         """Start a node again on its old data, killing it first if it runs."""
+        self.note_fault(f"node {node_id} restarted")
         self.nodes[node_id].kill()
         self.nodes[node_id].start()
         if wait:
@@ -342,6 +354,7 @@ class Cluster:
 
     def slow_disk(self, node_id: int, seconds: float) -> None:
         """Let every sync of a node's disk take that much longer; needs `faults`. Raises TimeoutError."""
+        self.note_fault(f"node {node_id} syncs its disk {seconds} s more slowly")
         self.trouble_disk(node_id, DiskTrouble(slow_s=seconds))
 
     def heal(self) -> None:

@@ -28,6 +28,7 @@ class NetworkCluster(Cluster):
 
         Not `from_clients`: it is cut off from the other nodes only, as by a switch between them.
         """
+        self.note_fault(f"node {node_id} cut off from {'all' if from_clients else 'the other nodes'}")
         self._cut_off.add(node_id)
         for other in (CLIENTS, *self.nodes) if from_clients else self.nodes:
             if other != node_id:
@@ -38,6 +39,7 @@ class NetworkCluster(Cluster):
 
     def heal(self) -> None:
         """Mend all links, too. Raises ClusterError."""
+        self.note_fault("links mended")
         self.network.heal()
         self._cut_off.clear()
         super().heal()

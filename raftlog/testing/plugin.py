@@ -218,7 +218,7 @@ def raftlog_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         **_arguments(marker), directory=_folder_to_keep(request.config, request.node.name)
     )
     with cluster:
-        _watch(request, cluster.node_addresses())
+        _watch(request, cluster.node_addresses(), faults=cluster.fault_log)
         yield cluster
 
 
@@ -252,10 +252,18 @@ def _arguments(marker: pytest.Mark | None) -> dict[str, Any]:
         raise pytest.UsageError(f"raftlog: the marker's arguments: {error}; it is {MARKER}") from None
 
 
-def _watch(request: pytest.FixtureRequest, nodes: Sequence[NodeAddress], prefix: str = "") -> None:
+def _watch(
+    request: pytest.FixtureRequest,
+    nodes: Sequence[NodeAddress],
+    prefix: str = "",
+    *,
+    faults: Sequence[str] = (),
+) -> None:
     from raftlog.testing.evidence import Watch
 
-    request.node.stash.setdefault(_watches, []).append(Watch(nodes, prefix))
+    is_kept = bool(_option(request.config, "keep"))
+    watch = Watch(nodes, prefix, faults=faults, is_kept=is_kept)
+    request.node.stash.setdefault(_watches, []).append(watch)
 
 
 @pytest.hookimpl(hookwrapper=True)

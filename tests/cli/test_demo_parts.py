@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import cast
+
 import pytest
 
 from raftlog.cli.demo.command import Report
+from raftlog.cli.demo.faults import FaultScript
+from raftlog.cli.demo.stream import Stream
 from raftlog.cli.demo.text import Text, find_text
 from raftlog.cli.demo.verdict import Checker
+from raftlog.testing.cluster import Cluster
 
 TEXT = Text("t", [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", b"4")])
 """Records 0 and 2 have key a, 1 and 3 key b; record 4 is line 0 again."""
@@ -112,3 +118,37 @@ def test_only_acks_all_promises_that_nothing_is_lost(acks: str, passed: bool):
     assert report.passed is passed
     assert "1 lost" in "\n".join(report.as_text())
     assert ("FAILED" in report.conclusion) is not passed
+
+
+class Gaps:
+    """A stream with these gaps, in seconds, by partition."""
+
+    def __init__(self, *gaps_s: float) -> None:
+        self._gaps_s = gaps_s
+
+    def longest_gap_s(self, _began: float, _ended: float, partitions: Iterable[int] | None = None) -> float:
+        return max(self._gaps_s[each] for each in partitions or range(len(self._gaps_s)))
+
+
+class Described:
+    """A cluster that describes three partitions."""
+
+    def partitions(self, _topic: str) -> dict[int, None]:
+        return dict.fromkeys(range(3))
+
+    def wait_until(self, holds: Callable[[], bool], _what: str, **_more: object) -> None:
+        assert holds()
+
+
+def test_the_gap_of_what_a_paused_node_led_is_told_from_the_others():
+    """The client's timeout, not the cluster's failover: five times longer than the ISR took to shrink."""
+    said: list[str] = []
+    script = FaultScript(
+        cast(Cluster, Described()), cast(Stream, Gaps(1.0, 5.6, 0.9)), topic="demo", say=said.append
+    )
+    script._note("pause of node 2", 0.0, led=[1])
+    assert [line.rpartition(": ")[2] for line in said] == ["1000 ms", "5600 ms"]
+    assert "that it led (the client waits 5 s at most)" in said[1]
+    script._note("kill -9 of node 1", 0.0)
+    assert said[2:] == ["  longest gap between two acknowledgements of a partition: 5600 ms"]
+    assert [each.gap_s for each in script.outages] == [5.6, 5.6]

@@ -52,7 +52,7 @@ def test_a_dead_broker_is_shown_as_fenced(cluster: AdminCluster, raftlog: Comman
         assert (found["brokers"], found["fenced_brokers"]) == (3, 1)
         ran = raftlog("cluster", "rebalance", "--execute")
         assert ran.returncode == exits.UNHEALTHY
-        assert "replica on broker 2, which is down" in ran.stderr and "balanced" not in ran.stderr
+        assert "broker 2 is down" in ran.stderr and "balanced" not in ran.stderr
         ran = raftlog("broker", "describe", "9")
         assert ran.returncode == exits.NOT_FOUND and "the brokers are 1, 2, 3" in ran.stderr
     finally:
@@ -70,6 +70,9 @@ def test_commands_name_the_node_that_hangs_and_what_helps(
         code, out, err = invoke("group", "list", *first, "-m", "3")
         assert out.startswith("group")
         assert code == exits.OK or "some groups are missing: broker 3 does not answer" in err
+        code, out, err = invoke("broker", "log-dirs", *first, "-m", "3")
+        assert out.startswith("broker") and "node-1" in out and "node-2" in out
+        assert code == exits.OK or "some folders are missing: broker 3 does not answer" in err
         code, _, err = invoke("topic", "list", *last, "-m", "1")
         assert code == exits.UNREACHABLE and "-b HOST:PORT,HOST:PORT" in err
         code, _, err = invoke("cluster", "health", "--http", cluster.admin_url(3), "-m", "1")

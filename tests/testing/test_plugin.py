@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from confluent_kafka import Producer
 
 from raftlog.testing import Cluster, KafkaContainer
 from raftlog.testing.cluster import ClusterError
+from raftlog.testing.evidence import readable
 from raftlog.testing.probe import NewTopic, create_topic, view_cluster, view_topic
 from tests.kit.waits import PATIENCE_S
 
@@ -250,7 +253,44 @@ def test_a_failed_test_shows_what_the_nodes_did(tmp_path):
     assert "raftlog node 1" in report
     assert "topic_created" in report
     assert "-before" not in report
-    assert "-during-0: Broker 1 leads" in report
+    assert report.index("-during-0: Broker 1 leads") < report.index("raftlog node 1"), "the story comes first"
+    assert "--raftlog-keep=FOLDER keeps the whole log" in report and "node.log" not in report
+
+
+def test_a_failed_tests_report_names_the_faults_of_the_test_itself(tmp_path):
+    """First of all, and the path of a log that is kept."""
+    ended = run_pytest(
+        tmp_path,
+        """
+        def test_it(raftlog_cluster):
+            raftlog_cluster.create_topic("orders")
+            raftlog_cluster.kill(2)
+            assert False
+        """,
+        f"--raftlog-keep={tmp_path}",
+    )
+    report = ended.stdout.partition("FAILURES")[2]
+    assert report.index("node 2 killed") < report.index("orders-0: Broker") < report.index("raftlog node 1")
+    (path,) = re.findall(r"raftlog node 1 \((.*)\)", report)
+    assert Path(path).exists()
+
+
+def test_lines_of_a_log_are_readable_and_leave_internal_topics_out():
+    """Fifty partitions of __consumer_offsets would be all that a report has room for."""
+    line = {
+        "room": "x",
+        "node_id": 1,
+        "event": "isr_shrunk",
+        "level": "info",
+        "timestamp": "2026-11-29T18:35:25.349477Z",
+    }
+    assert (
+        readable(json.dumps(line | {"topic": "t", "isr": [1]}))
+        == "18:35:25.349 info isr_shrunk topic=t isr=[1]"
+    )
+    assert readable(json.dumps(line | {"topic": "__consumer_offsets"})) == ""
+    for other in ("Traceback (most recent call last):", "[1]", "{}", "7"):
+        assert readable(other) == other
 
 
 def test_a_node_in_the_tests_own_process_is_the_sessions_cluster(tmp_path):
@@ -277,7 +317,8 @@ def test_a_node_in_the_tests_own_process_is_the_sessions_cluster(tmp_path):
     report = ended.stdout.partition("FAILURES")[2]
     assert "raftlog node 1" in report
     assert "topic_created" in report
-    assert "-during-0: Broker 1 leads" in report
+    assert report.index("-during-0: Broker 1 leads") < report.index("raftlog node 1"), "the story comes first"
+    assert "--raftlog-keep=FOLDER keeps the whole log" in report and "node.log" not in report
 
 
 def test_the_modules_of_a_node_are_imported_as_they_are(tmp_path):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from raftlog.cli.demo.stream import Stream
+from raftlog.cli.demo.stream import HUNG_MS, Stream
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.probe import PartitionView
 
@@ -14,6 +14,8 @@ ENOUGH_NODES = 3
 """With fewer nodes all are needed, so a killed node is restarted at once and none is paused."""
 QUIET_S = 0.5
 """Between two faults, so that their gaps do not run into each other."""
+
+LED = f"a partition that it led (the client waits {HUNG_MS // 1000} s at most)"
 
 
 class Outage(NamedTuple):
@@ -61,26 +63,34 @@ class FaultScript:
         time.sleep(QUIET_S)
 
     def _pause_a_follower(self) -> None:
-        partition = self._partitions()[0]
+        partitions = self._partitions()
+        partition = partitions[0]
         spared = {partition.leader, self._cluster.controller_id()}
         follower = next(each for each in partition.replicas if each not in spared)
+        led = [number for number, each in sorted(partitions.items()) if each.leader == follower]
         event = f"pause of node {follower}, a follower of {self._topic}-0"
+        if led:
+            event += f" and the leader of {', '.join(f'{self._topic}-{each}' for each in led)}"
         began = time.monotonic()
         self._say(event)
         self._cluster.pause(follower)
         self._wait(lambda: follower not in self._partitions()[0].isr, f"the ISR loses node {follower}")
         self._say(f"  the ISR shrank after {time.monotonic() - began:.1f} s")
         self._wait(lambda: self._led_by_the_living() and self._resumed(), f"records flow after {event}")
-        self._note(event, began)
+        self._note(event, began, led=led)
         self._cluster.resume(follower)
         resumed = time.monotonic()
         self._wait(self._isr_is_full, f"the ISR regains node {follower}")
         self._say(f"  the ISR expanded again {time.monotonic() - resumed:.1f} s after the node went on")
 
-    def _note(self, event: str, began: float) -> None:
-        outage = Outage(event, self._stream.longest_gap_s(began, time.monotonic()))
-        self.outages.append(outage)
-        self._say(f"  longest gap between two acknowledgements of a partition: {outage.gap_s * 1000:.0f} ms")
+    def _note(self, event: str, began: float, *, led: Sequence[int] = ()) -> None:
+        """Note the gap around a fault. `led`: what a paused node led, which the client leaves only after a while."""
+        ended = time.monotonic()
+        self.outages.append(Outage(event, self._stream.longest_gap_s(began, ended)))
+        for which, partitions in (("a partition", self._partitions().keys() - led), (LED, led)):
+            if partitions:
+                gap_ms = self._stream.longest_gap_s(began, ended, partitions) * 1000
+                self._say(f"  longest gap between two acknowledgements of {which}: {gap_ms:.0f} ms")
 
     # --- conditions
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -22,13 +22,16 @@ TICK_S = 0.005
 FLUSH_S = 0.2
 PROGRESS_EVERY = 1_000
 
+HUNG_MS = 5_000
+"""How long the client waits for a paused leader, which keeps its connection: only this makes it look elsewhere."""
+
 CLIENT_SETTINGS = {
     "partitioner": "murmur2_random",
     "linger.ms": 5,
     "retry.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
-    "socket.timeout.ms": 5_000,  # a paused leader keeps its connection; only this makes the client look elsewhere
+    "socket.timeout.ms": HUNG_MS,
     "message.timeout.ms": 0,  # no limit: the stream's own waits end when acknowledgements stop
 }
 
@@ -152,6 +155,9 @@ class Stream:
         """Return whether each partition had a record acknowledged after `moment` (of time.monotonic)."""
         return all(times and times[-1] > moment for times in self._ack_times)
 
-    def longest_gap_s(self, began: float, ended: float) -> float:
-        """Return the longest time any one partition went without an acknowledgement around [began, ended]."""
-        return max(longest_gap(times, began, ended).seconds for times in self._ack_times)
+    def longest_gap_s(self, began: float, ended: float, partitions: Iterable[int] | None = None) -> float:
+        """Return the longest time that a partition, by default any, went without an acknowledgement around
+        [began, ended].
+        """
+        chosen = range(len(self._ack_times)) if partitions is None else partitions
+        return max((longest_gap(self._ack_times[each], began, ended).seconds for each in chosen), default=0.0)
