@@ -100,6 +100,12 @@ class PodWorker:
         assert self.container is not None
         return self.container
 
+    @property
+    def liveness_failures(self) -> int:
+        """How often the liveness probe has failed since the container was started."""
+        probe = self._probes.get("liveness")
+        return 0 if probe is None else probe.failures
+
     def _failed_probe(self) -> str | None:
         """Return the name of a probe that has failed for good. Others wait for the startup probe."""
         name = "liveness" if self._started else "startup"
