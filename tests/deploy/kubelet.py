@@ -164,7 +164,7 @@ class Kubelet:
         return [each.what for each in self.events[since:] if each.pod == pod]
 
     def liveness_failures(self) -> int:
-        """Return how often liveness probes have failed: a minute of failures changes nothing else."""
+        """Return how often liveness probes have failed, which is progress towards the end of a container."""
         return sum(each.liveness_failures for each in list(self._pods.values()))
 
     def container_of(self, pod: str) -> Container:

@@ -153,7 +153,7 @@ class PodWorker:
         return True
 
     def _leave(self) -> None:
-        """Remove the pod from the API, which the kubelet does once nothing runs any more."""
+        """Remove the pod from the API, which the kubelet does once its container has ended."""
         if self._closed.is_set():
             return
         gone = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._uid}}
