@@ -113,12 +113,15 @@ class VoterChanges:
             return record
 
         async def change(state: list[str]) -> None:
-            if voters.current is not None:
-                return
-            while replaced := [each for each in voters.uncounted() if self._linked_directory(each)]:
+            while voters.current is None:
+                replaced = [each for each in voters.uncounted() if self._linked_directory(each)]
+                if not replaced:
+                    break
                 state[-1] = f"the new directories of voters {replaced} are not recorded yet"
                 await asyncio.sleep(POLL_S)
                 self._check_leads()
+            if voters.current is not None:
+                return
             make()
             state.append("the voters have not committed the change yet")
             await self._commit(make, VoterChange("dynamic"))
@@ -152,14 +155,14 @@ class VoterChanges:
         """
 
         async def change(state: list[str]) -> None:
-            present = self._find(voter.voter_id, voter.directory_id)
-            moved = present.with_moved(voter)
-            if moved.voters == present.voters:
+            if self._find(voter.voter_id, voter.directory_id).find(voter.voter_id) == voter:
                 return
             if (reason := await self._why_unreached(voter)) is not None:
                 address = format_address(voter.host, voter.port)
                 raise RequestTimedOut(f"node {voter.voter_id} cannot be reached at {address}: {reason}")
             state.append("the voters have not committed the change yet")
+            present = self._find(voter.voter_id, voter.directory_id)  # another leader may have changed them meanwhile
+            moved = present.with_moved(voter)
             await self._commit(lambda: moved, VoterChange("moved", *voter.key, by))
 
         _check_voter(voter)
@@ -169,12 +172,9 @@ class VoterChanges:
         """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
 
         async def change(state: list[str]) -> None:
-            present = self._find(voter_id, directory_id)
-            if len(present.voters) == 1:
-                raise InvalidRequest(f"node {voter_id} is the only voter: add another first")
-            remaining = present.without(voter_id)
-            await self._until_majority(remaining, state)
+            await self._until_majority(self._present_without(voter_id, directory_id), state)
             state.append("the remaining voters have not committed the change yet")
+            remaining = self._present_without(voter_id, directory_id)  # another leader may have changed them meanwhile
             await self._commit(lambda: remaining, VoterChange("removed", voter_id, directory_id.bytes, by))
 
         await self._alone(change, until, (voter_id, directory_id, False))
@@ -238,6 +238,12 @@ class VoterChanges:
         if present.find(voter.voter_id) is not None:
             raise DuplicateVoter(f"node {voter.voter_id} is a voter already")
         return present.with_voter(voter)
+
+    def _present_without(self, voter_id: int, directory_id: UUID) -> VotersRecord:
+        present = self._find(voter_id, directory_id)
+        if len(present.voters) == 1:
+            raise InvalidRequest(f"node {voter_id} is the only voter: add another first")
+        return present.without(voter_id)
 
     async def _until_caught_up(self, voter: Voter, state: list[str]) -> None:
         """Wait until a node holds all but the newest entries. Raise InvalidVoterKey if it has another directory."""

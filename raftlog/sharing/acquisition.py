@@ -3,7 +3,7 @@
 A record that fails again and again may be what its consumer fails at ("poison"), and all that is delivered with it
 fails too. From the throttled delivery count on, fewer records are delivered together; the last time, a record is
 delivered alone. So the good records beside it are not archived with it. Apache Kafka halves the batch that was acquired
-first. Here it is the number of records that the member asks for, since ranges have no memory of that batch.
+first. Here it is the range, or what the member asks for if that is less, since ranges have no memory of that batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def choose(
         is_suspect = each.delivery_count >= limits.throttled_from
         most = min(each.most, left)
         if is_suspect:
-            most = min(most, _together(each.delivery_count, request, limits))
+            most = min(most, _together(each, request, limits))
         if most <= 0 or (is_suspect and chosen):
             break
         end_offset = each.first_offset + most
@@ -56,11 +56,12 @@ def choose(
     return chosen
 
 
-def _together(delivery_count: int, request: AcquireRequest, limits: ShareLimits) -> int:
+def _together(suspect: Candidate, request: AcquireRequest, limits: ShareLimits) -> int:
     """Return how many records that were delivered so often are delivered together."""
-    if limits.is_last_delivery(delivery_count):
+    if limits.is_last_delivery(suspect.delivery_count):
         return 1
-    return max(1, request.max_records >> (delivery_count - limits.throttled_from + 1))
+    most = min(request.max_records, suspect.end_offset - suspect.first_offset)
+    return max(1, most >> (suspect.delivery_count - limits.throttled_from + 1))
 
 
 def _end_of_batch(batches: Sequence[FetchedBatch], offset: int) -> int:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -173,6 +174,16 @@ def dial_the_old_address(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftLinks, "_address", lambda links, peer, attempt=0: address(links, peer))
 
 
+def move_in_the_set_before(patch: pytest.MonkeyPatch) -> None:
+    """A move changes the set as it was before the leader dialled the new address."""
+    find, found = VoterChanges._find, dict[object, VotersRecord]()
+
+    def find_once(changes: VoterChanges, voter_id: int, directory_id: UUID) -> VotersRecord:
+        return found.setdefault(asyncio.current_task(), find(changes, voter_id, directory_id))
+
+    patch.setattr(VoterChanges, "_find", find_once)
+
+
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
@@ -242,6 +253,13 @@ PLANTS = [
         plant=dial_the_old_address,
         note="no link to a leader",
         test="tests/quorum/test_voter_moves.py::test_a_node_with_an_old_set_finds_a_leader_that_has_moved",
+    ),
+    row(
+        "move-in-the-set-before",
+        "KIP-853 UpdateRaftVoter",
+        plant=move_in_the_set_before,
+        note="a voter that another leader added is lost",
+        test="tests/quorum/test_voter_moves.py::test_a_move_keeps_voters_that_another_leader_added_meanwhile",
     ),
     row(
         "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"

@@ -21,7 +21,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_DIRECTORY
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
 from raftlog.quorum.voter_changes import VoterChanges
-from raftlog.quorum.voters_record import Voter
+from raftlog.quorum.voters_record import Voter, VotersRecord
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER
 from tests.quorum.changing import Changing, run
 
@@ -296,6 +296,28 @@ def test_a_voter_that_another_leader_added_meanwhile_is_added_once(monkeypatch: 
         assert isinstance(await world.add(world.voter(4)), DuplicateVoter)
         record = world.cluster.nodes[leader].driver.voters.current
         assert record is not None and record.ids == [1, 2, 3, 4]
+
+    run(test)
+
+
+def test_a_removal_keeps_voters_that_another_leader_added_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lead was lost and won again while the leader waited for a majority, between two looks."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+
+        async def added_meanwhile(changes: VoterChanges, remaining: VotersRecord, state: list[str]) -> None:
+            record = changes._driver.voters.current
+            assert record is not None
+            extended = record.with_voter(world.voter(4))
+            await changes._driver.change_voters(lambda: extended)
+
+        monkeypatch.setattr(VoterChanges, "_until_majority", added_meanwhile)
+        gone = next(each for each in (1, 2, 3) if each != leader)
+        assert await world.remove(gone) is None
+        record = world.cluster.nodes[leader].driver.voters.current
+        assert record is not None and record.ids == sorted({1, 2, 3, 4} - {gone})
 
     run(test)
 

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from raftlog.base.errors import (
     InvalidRequest,
@@ -52,6 +53,30 @@ def test_a_voter_moves_to_another_address() -> None:
         ]
         for error, kind in refusals:
             assert isinstance(error, kind), error
+
+    run(test)
+
+
+def test_a_move_keeps_voters_that_another_leader_added_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lead was lost and won again while the leader dialled the new address."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        changes = world.cluster.nodes[leader].voter_changes
+
+        async def added_meanwhile(voter: Voter) -> None:
+            record = changes._driver.voters.current
+            assert record is not None
+            extended = record.with_voter(world.voter(4))
+            await changes._driver.change_voters(lambda: extended)
+
+        monkeypatch.setattr(changes, "_why_unreached", added_meanwhile)
+        moved = next(each for each in (1, 2, 3) if each != leader)
+        there = msgspec.structs.replace(world.voter(moved), port=9999)
+        assert await world.ask(lambda changes, until: changes.move(there, until), node=leader) is None
+        record = world.cluster.nodes[leader].driver.voters.current
+        assert record is not None and record.ids == [1, 2, 3, 4] and record.find(moved) == there
 
     run(test)
 

@@ -268,6 +268,19 @@ def test_poison_is_isolated() -> None:
     assert sizes[5] == 1
 
 
+def test_poison_is_isolated_from_a_member_that_asks_for_all() -> None:
+    """Its records are halved by their own number, which is less than what it asks for."""
+    partition = SharePartition(0, limits=LIMITS._replace(delivery_count=5))
+    sizes = []
+    for _ in range(5):
+        taken = acquire(partition, batches_of(0, 16), most=2**31 - 1)
+        sizes.append(sum(last - first + 1 for first, last, _ in taken))
+        for first, last, _ in taken:
+            acknowledge(partition, (first, last, RELEASE))
+        write(partition)
+    assert sizes == [16, 16, 16, 8, 1]
+
+
 def test_locks_are_limited_from_the_start_offset_on() -> None:
     """`share.partition.max.record.locks`: one stuck record holds up what follows, but not what is released."""
     partition = SharePartition(0, limits=LIMITS._replace(max_locks=20))

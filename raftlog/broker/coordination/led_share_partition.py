@@ -99,12 +99,21 @@ class LedSharePartition(Guard):
                 return
             try:
                 stored = await self._store.read(self.key, leader_epoch=self.leader_epoch)
+                self._state_epoch, start_offset = stored.state_epoch, stored.start_offset
+                if start_offset < 0:
+                    start_offset = first_offset()
+                    await self._write_start(start_offset)
             except FENCED as error:
                 self.end(error)
                 raise
-            self._state_epoch = stored.state_epoch
-            start_offset = first_offset() if stored.start_offset < 0 else stored.start_offset
             self._machine = SharePartition(start_offset, stored.batches, limits=self._limits())
+
+    async def _write_start(self, start_offset: int) -> None:
+        """Write where the group begins. Another leader would begin at its own end, and skip what came before it."""
+        write = StateWrite(0, start_offset, (), 0, (), ())
+        await self._store.write(
+            self.key, write, state_epoch=self._state_epoch, leader_epoch=self.leader_epoch
+        )
 
     @property
     def is_loaded(self) -> bool:
@@ -240,8 +249,8 @@ class LedSharePartition(Guard):
 
     def _expire(self) -> None:
         self._timer, self._timer_at = None, inf
-        if self.machine.expire(self._now()):
-            self._changed()
+        self.machine.expire(self._now())
+        self._changed()  # also if a request has come first, and has given up the locks
         self._settle()
 
 

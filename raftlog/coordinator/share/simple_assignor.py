@@ -1,20 +1,24 @@
 """The assignor "simple" of share groups: partitions go to several members if there are more members than partitions.
 
 Each partition gets as many members as it needs for every member to have work. Members keep what they have as far as
-possible, and their shares differ by at most one partition where all read the same topics.
+possible, and their shares differ by at most one partition where all read the same topics. Where they read different
+topics, the work on even shares is bounded, since the event loop waits for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from raftlog.coordinator.consumer.consumer_membership import NO_PARTITIONS, Partitions
 
 TopicPartitionId = tuple[UUID, int]
+
+MOST_PAIRS: Final = 50_000
+"""The pairs of members to try for moves that even their shares. Members of the same topics need few."""
 
 
 class ShareSubscription(NamedTuple):
@@ -34,14 +38,20 @@ class _Assignment:
 
     def __init__(self, members: Mapping[str, ShareSubscription], offered: Partitions) -> None:
         self._members = members
-        self._partitions = [
-            (topic_id, each) for topic_id in sorted(offered) for each in sorted(offered[topic_id])
-        ]
-        self._shares: dict[str, set[TopicPartitionId]] = {member_id: set() for member_id in sorted(members)}
+        self._offered = {topic_id: sorted(offered[topic_id]) for topic_id in sorted(offered)}
+        self._shares: dict[str, dict[UUID, set[int]]] = {
+            member_id: {each: set() for each in members[member_id].topic_ids if each in offered}
+            for member_id in sorted(members)
+        }
+        """The partitions of each member, by each topic that it reads."""
+        self._sizes = dict.fromkeys(self._shares, 0)
         self._holders: Counter[TopicPartitionId] = Counter()
-        readers = Counter(topic_id for each in members.values() for topic_id in each.topic_ids)
-        total = max(len(self._partitions), 1)
-        self._sharing = {topic_id: -(-count // total) for topic_id, count in readers.items()}
+        self._readers: defaultdict[UUID, list[str]] = defaultdict(list)
+        for member_id, share in self._shares.items():
+            for topic_id in share:
+                self._readers[topic_id].append(member_id)
+        total = max(sum(map(len, self._offered.values())), 1)
+        self._sharing = {topic_id: -(-len(each) // total) for topic_id, each in self._readers.items()}
         """How many members each partition of a topic needs."""
 
     def result(self) -> dict[str, Partitions]:
@@ -49,75 +59,80 @@ class _Assignment:
         self._fill()
         self._balance()
         self._feed_idle()
-        return {member_id: _by_topic(share) for member_id, share in self._shares.items()}
+        return {
+            member_id: {each: frozenset(share[each]) for each in sorted(share) if share[each]}
+            for member_id, share in self._shares.items()
+        }
 
     def _give(self, member_id: str, partition: TopicPartitionId) -> None:
-        self._shares[member_id].add(partition)
+        topic_id, index = partition
+        self._shares[member_id][topic_id].add(index)
+        self._sizes[member_id] += 1
         self._holders[partition] += 1
 
     def _keep(self) -> None:
         """Let members keep their partitions, where these do not have members enough already."""
-        offered = set(self._partitions)
-        for member_id, it in sorted(self._members.items()):
-            for topic_id, indexes in it.owned.items():
-                for partition in ((topic_id, each) for each in indexes if topic_id in it.topic_ids):
-                    if partition in offered and self._holders[partition] < self._sharing[topic_id]:
-                        self._give(member_id, partition)
+        for member_id, share in self._shares.items():
+            for topic_id, indexes in self._members[member_id].owned.items():
+                if topic_id in share:
+                    for index in indexes.intersection(self._offered[topic_id]):
+                        if self._holders[topic_id, index] < self._sharing[topic_id]:
+                            self._give(member_id, (topic_id, index))
 
     def _fill(self) -> None:
         """Give each partition the members that it lacks, those with the smallest shares first."""
-        loads = [(len(share), member_id) for member_id, share in self._shares.items()]
-        heapify(loads)
-        for partition in self._partitions:
-            passed_over = []
-            while self._holders[partition] < self._sharing.get(partition[0], 0) and loads:
-                load, member_id = heappop(loads)
-                if self._may_have(member_id, partition):
-                    self._give(member_id, partition)
-                    load += 1
-                passed_over.append((load, member_id))
-            for each in passed_over:
-                heappush(loads, each)
-
-    def _may_have(self, member_id: str, partition: TopicPartitionId) -> bool:
-        return partition[0] in self._members[member_id].topic_ids and partition not in self._shares[member_id]
+        for topic_id, readers in sorted(self._readers.items()):
+            loads = [(self._sizes[each], each) for each in readers]
+            heapify(loads)
+            for index in self._offered[topic_id]:
+                passed_over = []
+                while self._holders[topic_id, index] < self._sharing[topic_id] and loads:
+                    _, member_id = heappop(loads)
+                    if index not in self._shares[member_id][topic_id]:
+                        self._give(member_id, (topic_id, index))
+                    passed_over.append((self._sizes[member_id], member_id))
+                for each in passed_over:
+                    heappush(loads, each)
 
     def _feed_idle(self) -> None:
         """Give a member without a partition the one of its topics with the fewest members."""
         for member_id, share in self._shares.items():
-            wanted = (
-                [each for each in self._partitions if self._may_have(member_id, each)] if not share else ()
-            )
+            if self._sizes[member_id]:
+                continue
+            wanted = [(topic_id, each) for topic_id in sorted(share) for each in self._offered[topic_id]]
             if wanted:
                 self._give(member_id, min(wanted, key=lambda each: self._holders[each]))
 
     def _balance(self) -> None:
-        """Move partitions from the largest shares to smaller, until no move evens them."""
-        by_size = sorted(self._shares, key=lambda each: len(self._shares[each]))
-        while self._move_one(by_size):
-            by_size.sort(key=lambda each: len(self._shares[each]))
+        """Move partitions from the largest shares to smaller, until no move evens them or it took long enough."""
+        left = MOST_PAIRS
+        while left > 0:
+            tried = self._move_one(sorted(self._sizes, key=lambda each: self._sizes[each]))
+            if tried is None:
+                return
+            left -= tried
 
-    def _move_one(self, by_size: list[str]) -> bool:
+    def _move_one(self, by_size: list[str]) -> int | None:
+        """Return how many pairs of members were tried until a move was found, None if there is none."""
+        tried = 0
         for smaller in by_size:
             for larger in reversed(by_size):
-                if len(self._shares[larger]) - len(self._shares[smaller]) < 2:
+                if self._sizes[larger] - self._sizes[smaller] < 2:
                     break
-                movable = [each for each in self._shares[larger] if self._may_have(smaller, each)]
-                if movable:
-                    self._move(larger, smaller, movable)
-                    return True
-        return False
+                tried += 1
+                if self._move(larger, smaller):
+                    return tried
+        return None
 
-    def _move(self, larger: str, smaller: str, movable: list[TopicPartitionId]) -> None:
-        """Move half of the difference at once."""
-        count = (len(self._shares[larger]) - len(self._shares[smaller])) // 2
-        for partition in sorted(movable)[:count]:
-            self._shares[larger].remove(partition)
-            self._shares[smaller].add(partition)
-
-
-def _by_topic(share: Iterable[TopicPartitionId]) -> Partitions:
-    found: defaultdict[UUID, set[int]] = defaultdict(set)
-    for topic_id, index in share:
-        found[topic_id].add(index)
-    return {topic_id: frozenset(found[topic_id]) for topic_id in sorted(found)}
+    def _move(self, larger: str, smaller: str) -> bool:
+        """Move half of the difference at once; return whether any partition moved."""
+        gives, takes = self._shares[larger], self._shares[smaller]
+        left = before = (self._sizes[larger] - self._sizes[smaller]) // 2
+        for topic_id in sorted(gives.keys() & takes.keys()):
+            moved = sorted(gives[topic_id] - takes[topic_id])[:left]
+            gives[topic_id].difference_update(moved)
+            takes[topic_id].update(moved)
+            left -= len(moved)
+        self._sizes[larger] -= before - left
+        self._sizes[smaller] += before - left
+        return left < before

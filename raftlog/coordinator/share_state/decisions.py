@@ -24,7 +24,8 @@ def decide_initialize(state: ShareState, request: InitializeState, *, now_ms: in
     """Begin a state. Raise FencedStateEpoch.
 
     A request that comes again, or late, has the epoch of the state that it began. It has no effect, since a leader may
-    have changed that state. Apache Kafka begins anew if the start offset is another.
+    have changed that state. Apache Kafka begins anew if the start offset is another. The leader epoch stays: a former
+    leader does not get the new state.
     """
     if state.exists:
         if request.state_epoch < state.state_epoch:
@@ -34,6 +35,7 @@ def decide_initialize(state: ShareState, request: InitializeState, *, now_ms: in
     begun = ShareState(
         state.snapshot_epoch + 1,
         request.state_epoch,
+        state.leader_epoch,
         start_offset=request.start_offset,
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,

@@ -48,7 +48,7 @@ class FakeStore:
     """A share coordinator that answers a write when the test says so."""
 
     def __init__(self) -> None:
-        self.stored: StoredState | KafkaError = StoredState(3, -1, ())
+        self.stored: StoredState | KafkaError = StoredState(3, 0, ())
         self.writes: list[StateWrite] = []
         self.epochs: list[tuple[int, int]] = []
         self._answers: list[asyncio.Future[None]] = []
@@ -211,6 +211,20 @@ def test_locks_expire_by_themselves() -> None:
     run_scenario(scenario)
 
 
+def test_members_look_again_if_a_request_comes_before_the_timer() -> None:
+    """The request has given up the locks already when the timer is due."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        leader.acquire()
+        leader.led.machine.expire(10**9)
+        assert leader.changes == 0
+        await leader.pass_time(31.0)
+        assert leader.changes == 1
+
+    run_scenario(scenario)
+
+
 def test_a_lock_that_is_taken_back_expires_at_its_time() -> None:
     """The write failed after the lock's end: the records are available at once."""
 
@@ -271,11 +285,28 @@ def test_a_leader_begins_with_what_is_stored() -> None:
 
 
 def test_a_group_begins_where_its_config_says() -> None:
-    """share.auto.offset.reset, if no leader has written a start offset; the log may begin later."""
+    """share.auto.offset.reset, if no leader has written a start offset; the log may begin later.
+
+    It is written before a record is delivered: the next leader's log may have another end.
+    """
 
     async def scenario(leader: Leader) -> None:
-        await leader.load(17)
-        assert leader.led.machine.start_offset == 17
+        leader.store.stored = StoredState(3, -1, ())
+        loading = asyncio.ensure_future(leader.load(17))
+        await leader.pass_time()
+        assert [each.start_offset for each in leader.store.writes] == [17] and not leader.led.is_loaded
+        leader.store.answer(CoordinatorNotAvailable())
+        with pytest.raises(CoordinatorNotAvailable):
+            await loading
+        loading = asyncio.ensure_future(leader.load(18))
+        await leader.pass_time()
+        leader.store.answer()
+        await loading
+        assert leader.led.machine.start_offset == 18
+        leader.store.stored = StoredState(3, 17, ())
+        again = LedSharePartition(KEY, 7, leader.store, limits=ShareLimits, changed=lambda: None)
+        await again.load(lambda: 99)
+        assert again.machine.start_offset == 17
         leader.led.advance_log_start(20)
         assert leader.led.machine.next_fetch_offset() == 20
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.coordinator.consumer.consumer_membership import Partitions
-from raftlog.coordinator.share.simple_assignor import ShareSubscription, assign
+from raftlog.coordinator.share.simple_assignor import (
+    MOST_PAIRS,
+    ShareSubscription,
+    _Assignment,
+    assign,
+)
 
 TOPICS = [UUID(int=number) for number in (1, 2, 3)]
 
@@ -98,3 +104,31 @@ def test_many_partitions_are_shared() -> None:
     topics = frozenset(offered(10_000))
     found = assign(members_of(200, topics), offered(10_000))
     assert sizes(found) == [50] * 200
+
+
+def test_even_shares_are_not_sought_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members that each share a topic with the next pass partitions on and on; it took half a minute."""
+    members, topics = 200, [UUID(int=number) for number in range(1, 202)]
+    partitions = {each: frozenset(range(5_000 if each in topics[:2] else 50)) for each in topics}
+    subscribed = {
+        f"m{number:03}": ShareSubscription(frozenset(topics[number : number + 2]))
+        for number in range(members)
+    }
+    subscribed["m000"] = subscribed["m000"]._replace(owned={each: partitions[each] for each in topics[:2]})
+    move, tried = _Assignment._move, 0
+
+    def counted(it: _Assignment, larger: str, smaller: str) -> bool:
+        nonlocal tried
+        tried += 1
+        return move(it, larger, smaller)
+
+    monkeypatch.setattr(_Assignment, "_move", counted)
+    found = assign(subscribed, partitions)
+    assert MOST_PAIRS <= tried < MOST_PAIRS + members**2
+    assert len(holders(found)) == sum(map(len, partitions.values()))
+    assert all(found[each].keys() <= it.topic_ids for each, it in subscribed.items())
+
+
+def test_a_topic_without_partitions_is_no_work() -> None:
+    """No partition of the topic is initialized yet."""
+    assert assign(members_of(2, frozenset(TOPICS[:1])), {TOPICS[0]: frozenset()}) == {"m000": {}, "m001": {}}

@@ -120,6 +120,19 @@ def acknowledged(first: int, last: int, count: int = 1) -> StateBatch:
     return StateBatch(first, last, ACKNOWLEDGED, count)
 
 
+def test_a_former_leader_stays_fenced_when_the_start_offset_is_set() -> None:
+    """It knows the new state epoch after another read, so its leader epoch has to fence it."""
+    setup = Setup()
+    setup.initialize(1)
+    setup.read(leader_epoch=5)
+    setup.initialize(2, start=40)
+    for _ in range(2):
+        with pytest.raises(FencedLeaderEpoch):
+            setup.read(leader_epoch=4)
+        assert setup.read(leader_epoch=5).start_offset == 40
+        setup.fail_over()
+
+
 def test_a_state_is_read_back_as_it_was_written() -> None:
     """The start offset and the batches merge: what is below the start offset is gone."""
     setup = Setup()

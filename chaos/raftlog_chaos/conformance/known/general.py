@@ -13,7 +13,6 @@ KNOWN: Final = (
         "not built",
         "share groups and streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version",
     ),
-    Known("not built", "voters that add themselves (KIP-1186) or report a new address (UpdateRaftVoter)"),
     Known("not built", "message formats before v2"),
     Known(
         "by design",
