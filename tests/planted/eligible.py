@@ -187,13 +187,7 @@ PLANTS = [
     Plant("commits-beside-eligible", "KIP-966", play, commit_beside_eligible_leaders),
     Plant("eligible-released-while-lost", "KIP-966", play, release_while_the_isr_is_lost),
     Plant("damaged-last-goes-offline", "KIP-966", play, go_offline_with_a_damaged_last_log),
-    Plant(
-        "last-eligible-is-forgotten",
-        "KIP-966",
-        play,
-        forget_the_last_eligible_leader,
-        test=f"{UNIT}::test_only_eligible_leader_of_a_lost_isr_may_be_unregistered_and_come_back",
-    ),
+    Plant("last-eligible-is-forgotten", "KIP-966", play, forget_the_last_eligible_leader),
     Plant(
         "damaged-eligible-looks-clean",
         "KIP-966 unclean_epoch",
