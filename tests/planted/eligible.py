@@ -128,7 +128,12 @@ def hide_the_damage_of_an_eligible_leader(patch: pytest.MonkeyPatch) -> None:
     ) -> PartitionChanged | None:
         lost, availability = rest.get("lost_replicas", NO_LOST_REPLICAS), rest["availability"]
         change = update(topic_id, index, state, unclean=unclean, **rest)
-        if change is not None and unclean and state.isr_lost and lost.affects(topic_id, index, state.eligible):
+        if (
+            change is not None
+            and unclean
+            and state.isr_lost
+            and lost.affects(topic_id, index, state.eligible)
+        ):
             leader = leader_and_isr._unclean_leader(state, availability)
             change = replace(change, leader=leader, isr=(leader,), isr_lost=False, eligible=())
         return change
