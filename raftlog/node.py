@@ -484,6 +484,8 @@ class BrokerRole:
             task.cancel()
         await self.coordinators.close()
         await self.transactions.close()
+        if self.context.made_share_partitions is not None:
+            self.context.made_share_partitions.close()
         if self.context.made_share_states is not None:
             await self.context.made_share_states.close()
         self.links.close()
@@ -526,6 +528,8 @@ class BrokerRole:
         self.transactions.on_metadata(old, new)
         if self.context.made_share_states is not None or SHARE_GROUP_STATE_TOPIC in new.topics:
             self.context.share_states.on_metadata(old, new)
+        if self.context.made_share_partitions is not None:
+            self.context.made_share_partitions.on_metadata()
         self.lifecycle.on_metadata()
 
     def _note_silent_members(self, silent: frozenset[int]) -> None:
