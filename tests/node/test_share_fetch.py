@@ -225,13 +225,13 @@ def test_off_at_level_0() -> None:
 
 
 class Watched:
-    """What the members of a group were told of each record. It raises on the first broken promise."""
+    """The answers about each record that the members of a group had. It raises on the first broken promise."""
 
     def __init__(self) -> None:
         self.accepted: dict[int, str] = {}
-        """The offsets whose acceptance was answered, with the member."""
+        """The offsets that were answered as accepted, with the member."""
         self.doubtful: set[int] = set()
-        """The offsets whose acceptance had no answer: the leader died before or after it was written."""
+        """The offsets that a member accepted without an answer: they may be written or not."""
         self.deliveries = 0
         self.again = 0
         """Deliveries of records that were delivered before."""
