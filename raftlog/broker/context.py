@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from raftlog.base.memory import Account
 from raftlog.broker.audit import Audit
 from raftlog.broker.client_telemetry import ClientTelemetry
 from raftlog.broker.local_broker import LocalBroker
@@ -97,6 +98,10 @@ class ClientConnection(Protocol):
     @property
     def limits(self) -> ClientLimits | None:
         """The quotas of the request's sender."""
+
+    @property
+    def response_memory(self) -> Account:
+        """The memory for responses of clients."""
 
     def on_login(self, principal: str) -> int: ...
 

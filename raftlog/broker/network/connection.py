@@ -40,6 +40,7 @@ from raftlog.security.acls import ANONYMOUS
 if TYPE_CHECKING:
     import ssl
 
+    from raftlog.base.memory import Account
     from raftlog.broker.links.peer_auth import ServerHandshake
     from raftlog.broker.network.client_quotas import ClientLimits
     from raftlog.broker.network.server import BrokerServer
@@ -219,6 +220,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def broker_id(self) -> int | None:
         """The broker whose rights the requests of this connection have, or None for a client."""
         return None if self.peer is None or self.purpose == ADMIN_HELLO else self.peer.broker_id
+
+    @property
+    def response_memory(self) -> Account:
+        return self.server.memory.answers
 
     def keep_bytes(self, part: memoryview) -> memoryview:
         """Return the bytes of a part of the current frame, unchanged for as long as they are referenced."""

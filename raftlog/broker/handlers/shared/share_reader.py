@@ -1,8 +1,9 @@
 """The reading half of ShareFetch: it reads the partitions of a share session, and acquires records for its member.
 
 A pass reads every partition from its next available offset on, and acquires nothing until that is enough for a
-response. It waits for a new high watermark, or until records become available again. From its read to its acquiring
-a fetch has the share partition to itself (`LedSharePartition.begin_read`), since records may come from the disk.
+response. It waits for a new high watermark, or until records become available again. While memory for responses is
+short it reads little, as Fetch does. From its read to its acquiring a fetch has the share partition to itself
+(`LedSharePartition.begin_read`). Otherwise fetches that wait for the disk would all read the same records.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from raftlog.base.types import NO_EPOCH, NO_OFFSET
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.led_share_partition import LedSharePartition, fetched_batches
 from raftlog.broker.handlers.shared.fetch_reader import ColdRead
+from raftlog.broker.handlers.shared.fetch_response import room_of_response
 from raftlog.broker.handlers.shared.share_requests import refused_topics
 from raftlog.broker.long_work.turns import each_part, together
 from raftlog.broker.network.fetch_sessions import SessionPartition
@@ -94,7 +96,8 @@ class ShareReader:
         self._session = session
         self._message = message
         self._until: float = asyncio.get_running_loop().time() + max(0, message.max_wait) / 1_000
-        self._max_bytes = min(max(0, message.max_bytes), broker.config.fetch_max_bytes)
+        self._max_bytes = 0
+        """The limit of a pass."""
         self._max_records = max(0, message.max_records)
         self._is_record_limit = getattr(message, "share_acquire_mode", 0) == RECORD_LIMIT
         self._woken = asyncio.Event()
@@ -102,6 +105,8 @@ class ShareReader:
         self._parked: dict[Partition, SharePartitionKey] = {}
         self._errors: dict[SharedPartition, KafkaError] = {}
         self._size_bytes = 0
+        self._is_short = False
+        """Whether memory for responses is short: not even a single batch may be larger than the room."""
 
     def wake(self, partition: Partition) -> None:
         """Read again: the high watermark of a partition moved, or its replica no longer serves."""
@@ -139,6 +144,7 @@ class ShareReader:
         """Return what is worth a response, or None to wait for more."""
         env, partitions = self._broker.env, self._session.partitions
         self._errors, self._size_bytes = {}, 0
+        self._max_bytes = self._room()
         refused = await refused_topics(self._broker, self._request, {each[0] for each in partitions})
         self._errors |= {each: refused[each[0]] for each in partitions if each[0] in refused}
         wanted = [each for each in partitions if each[0] not in refused]
@@ -146,10 +152,7 @@ class ShareReader:
         try:
             opened = await together(env, wanted, self._open)
             await each_part(env, opened, lambda each: self._begin_read(*each, reads))
-            cold = [each.cold for each in reads if each.cold is not None]
-            if cold:
-                done = iter(await env.offload(lambda: [each.run() for each in cold]))
-                reads = [each if each.cold is None else _warm(each, next(done)) for each in reads]
+            reads = await self._read_cold(reads)
             self._check_session()
             size_bytes = sum(len(each.read.records or b"") for each in reads)
             if not (is_last or self._errors or size_bytes >= max(1, self._message.min_bytes)):
@@ -162,6 +165,33 @@ class ShareReader:
         self._session.fetched(taken)
         answer = {each: Found(error) for each, error in self._errors.items()} | taken
         return answer if answer or is_last else None
+
+    def _room(self) -> int:
+        """Return how many bytes of records a response may have now."""
+        connection = self._request.connection
+        most: int = min(max(0, self._message.max_bytes), self._broker.config.fetch_max_bytes)
+        if connection is None:
+            return most
+        room, self._is_short = room_of_response(connection.response_memory)
+        return min(most, room)
+
+    async def _read_cold(self, reads: list[_Read]) -> list[_Read]:
+        """Return all reads with their records, some of which the disk has. They count as response memory meanwhile."""
+        cold = [each.cold for each in reads if each.cold is not None]
+        if not cold:
+            return reads
+        connection = self._request.connection
+        memory = None if connection is None else connection.response_memory
+        if memory is not None:
+            memory.acquire(self._size_bytes)
+        try:
+            done = iter(await self._broker.env.offload(lambda: [each.run() for each in cold]))
+        finally:
+            if memory is not None:
+                memory.release(self._size_bytes)
+        return [
+            each if each.cold is None else each._replace(read=each.cold.finish(next(done))) for each in reads
+        ]
 
     def _check_session(self) -> None:
         """Raise ShareSessionNotFound once the session is over: its member would never see the records."""
@@ -192,7 +222,7 @@ class ShareReader:
             if not led.begin_read(self._wake):
                 return
             limit = min(left, PARTITION_MAX_BYTES)
-            read = self._read(partition, replica, led, limit=limit, min_one=not reads)
+            read = self._read(partition, replica, led, limit=limit, min_one=not (reads or self._is_short))
         except KafkaError as error:
             self._fail(partition, error)
             return
@@ -259,11 +289,6 @@ class ShareReader:
             return None
         self._max_records -= sum(it.last_offset - it.first_offset + 1 for it in acquired)
         return Found(None, _cut(each.read.records, acquired), acquired)
-
-
-def _warm(each: _Read, read: PartitionRead) -> _Read:
-    """Return a read with what the disk had."""
-    return each if each.cold is None else each._replace(read=each.cold.finish(read))
 
 
 def _cut(records: Buffer, acquired: Sequence[Acquired]) -> bytes:

@@ -1,0 +1,144 @@
+"""What members of a share group are promised when the leader of their partition dies (KIP-932)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from raftlog.base.errors import (
+    InvalidRecordState,
+)
+from raftlog_chaos.simulator.cluster import SimCluster
+from raftlog_chaos.workloads.raw_client import AWAY
+from tests.node.share_members import (
+    ACCEPT,
+    BATCH,
+    LONGEST_S,
+    RELEASE,
+    TOPIC,
+    Member,
+    acquired,
+    partition_of,
+    produce,
+    run_scenario,
+    start,
+)
+
+
+class Watched:
+    """The answers about each record that the members of a group had. It raises on the first broken promise."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[int, str] = {}
+        """The offsets that were answered as accepted, with the member."""
+        self.doubtful: set[int] = set()
+        """The offsets that a member accepted without an answer: they may be written or not."""
+        self.deliveries = 0
+        self.again = 0
+        """Deliveries of records that were delivered before."""
+        self._counts: dict[int, tuple[int, int]] = {}
+        """The leader and the count of each offset's last delivery."""
+        self._released: dict[int, int] = {}
+        """The delivery counts that were written with a release."""
+
+    def delivered(self, offset: int, count: int, *, leader_epoch: int) -> None:
+        self.deliveries += 1
+        assert offset not in self.accepted, f"{offset} was accepted by {self.accepted[offset]}"
+        assert count > self._released.get(offset, 0), f"{offset}: a written delivery count was lost"
+        former, last = self._counts.get(offset, (-1, 0))
+        assert former != leader_epoch or count > last, f"{offset}: delivered twice for the {count}th time"
+        self.again += former >= 0
+        self._counts[offset] = leader_epoch, count
+
+    def answered(self, offset: int, kind: int, count: int, member: str) -> None:
+        if kind == ACCEPT:
+            assert offset not in self.accepted, f"{offset} was accepted twice"
+            self.accepted[offset] = member
+        else:
+            self._released[offset] = max(count, self._released.get(offset, 0))
+
+
+class Worker:
+    """A member that fetches three records at a time, accepts most, and releases some at their first delivery."""
+
+    def __init__(self, member: Member, watched: Watched) -> None:
+        self.member = member
+        self.watched = watched
+        self.leader_epoch = -1
+
+    async def work(self, is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            try:
+                await self._turn()
+            except AWAY:
+                self.member.leader = -1
+            if self.member.leader < 0:
+                await asyncio.sleep(0.3)
+                self._look_up()
+
+    def _look_up(self) -> None:
+        state = self.member.cluster.state(TOPIC, 0)
+        self.member.find_leader()
+        self.leader_epoch = -1 if state is None else state.leader_epoch
+
+    async def _turn(self) -> None:
+        if self.member.leader < 0:
+            return
+        answer = await self.member.fetch()
+        if answer.error_code or any(each.error_code for it in answer.responses for each in it.partitions):
+            self.member.leader = -1
+            return
+        for first, last, count in acquired(answer):
+            for offset in range(first, last + 1):
+                self.watched.delivered(offset, count, leader_epoch=self.leader_epoch)
+        for first, last, count in acquired(answer):
+            kinds = [RELEASE if each % 4 == 1 and count == 1 else ACCEPT for each in range(first, last + 1)]
+            await self._say(first, kinds, count)
+
+    async def _say(self, first: int, kinds: list[int], count: int) -> None:
+        accepts = {first + each for each, kind in enumerate(kinds) if kind == ACCEPT}
+        self.watched.doubtful |= accepts
+        answer = await self.member.acknowledge((first, first + len(kinds) - 1, kinds))
+        if answer.error_code or (error_code := partition_of(answer).error_code):
+            self.member.leader = -1
+            if not answer.error_code and error_code == InvalidRecordState.code:
+                self.watched.doubtful -= accepts
+            return
+        for offset, kind in enumerate(kinds, first):
+            self.watched.answered(offset, kind, count, self.member.name)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_accepted_outlives_the_leader(seed: int) -> None:
+    """Three members; the leader dies amid acknowledgements. What was accepted never comes again, all else does."""
+    count = 24 * BATCH
+
+    async def scenario(cluster: SimCluster) -> None:
+        members, watched = await start(cluster, "a", "b", "c"), Watched()
+        await produce(cluster, count // BATCH)
+        leader = members[0].leader
+        loop, until = asyncio.get_running_loop(), asyncio.get_running_loop().time() + LONGEST_S * 3
+        workers = [Worker(each, watched) for each in members]
+        over = asyncio.Event()
+        for each in workers:
+            each._look_up()
+        tasks = [loop.create_task(each.work(over.is_set)) for each in workers]
+        await cluster.until(lambda: len(watched.accepted) >= count // 4, LONGEST_S, "some are accepted")
+        assert len(watched.accepted) < count
+        cluster.crash(leader)
+        await asyncio.sleep(20.0)
+        cluster.restart(leader)
+        settled = watched.accepted.keys() | watched.doubtful
+        while loop.time() < until and len(settled) < count:
+            await asyncio.sleep(1.0)
+            settled = watched.accepted.keys() | watched.doubtful
+        await asyncio.sleep(40.0)  # longer than a lock
+        over.set()
+        await asyncio.gather(*tasks)
+        assert watched.accepted.keys() | watched.doubtful == set(range(count))
+        assert len(watched.accepted) >= count - 9, "at most what three members held has no answer"
+        assert watched.again > 0
+
+    run_scenario(scenario, seed=seed)
