@@ -484,12 +484,12 @@ class BrokerRole:
             task.cancel()
         await self.coordinators.close()
         await self.transactions.close()
-        if self.context.made_share_partitions is not None:
-            self.context.made_share_partitions.close()
         if self.context.made_share_states is not None:
             await self.context.made_share_states.close()
         self.links.close()
         await self.server.stop()
+        if self.context.made_share_partitions is not None:
+            self.context.made_share_partitions.close()
         await self.housekeeping.stop()
         if self._recovered:
             await self.replicas.close()

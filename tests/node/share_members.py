@@ -83,31 +83,22 @@ class Member:
 
     async def fetch(self, *acks: tuple[int, int, list[int]], epoch: int | None = None, **fields: Any) -> Any:
         """Fetch with acknowledgements; return the response."""
-        make = request_builders(FETCH, self.version)
-        partition = make.FetchPartition(partition_index=0, acknowledgement_batches=_batches(make, acks))
-        topic = make.FetchTopic(topic_id=self.topic_id, partitions=(partition,))
-        given: dict[str, Any] = {
-            "max_wait": 500,
-            "min_bytes": 1,
-            "max_bytes": 1 << 20,
-            "max_records": 3,
-            "batch_size": 3,
-        }
-        given |= {"share_acquire_mode": 1, "topics": (topic,)} | fields
-        message = make.ShareFetchRequest(
-            group_id=GROUP,
-            member_id=self.name,
-            share_session_epoch=self.epoch if epoch is None else epoch,
-            **{
-                name: value
-                for name, value in given.items()
-                if self.version > 1 or name != "share_acquire_mode"
-            },
-        )
+        message = self.fetch_request(*acks, epoch=self.epoch if epoch is None else epoch, **fields)
         answer = await self.ask(FETCH, message)
         if answer.error_code == 0 and epoch is None:
             self.epoch += 1
         return answer
+
+    def fetch_request(self, *acks: tuple[int, int, list[int]], epoch: int, **fields: Any) -> Any:
+        """Return a request for three records of the partition, with some fields changed."""
+        make = request_builders(FETCH, self.version)
+        partition = make.FetchPartition(partition_index=0, acknowledgement_batches=_batches(make, acks))
+        topic = make.FetchTopic(topic_id=self.topic_id, partitions=(partition,))
+        if self.version > 1:
+            fields = {"share_acquire_mode": 1} | fields
+        usual = {"max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 3, "batch_size": 3}
+        given = usual | {"group_id": GROUP, "topics": (topic,)} | fields
+        return make.ShareFetchRequest(member_id=self.name, share_session_epoch=epoch, **given)
 
     async def acknowledge(
         self, *acks: tuple[int, int, list[int]], epoch: int | None = None, **fields: Any

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +19,10 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnsupportedVersion,
 )
+from raftlog.broker.context import RequestContext
+from raftlog.broker.handlers import share_fetch
 from raftlog.broker.handlers.shared.fetch_reader import ColdRead
+from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import iter_records
 from raftlog.records.header import iter_headers
 from raftlog.replication.replica_host import PartitionRead
@@ -34,6 +39,7 @@ from tests.node.share_members import (
     Member,
     acquired,
     code_of,
+    context_of,
     deny,
     partition_of,
     produce,
@@ -136,6 +142,32 @@ def test_sessions_have_epochs() -> None:
         assert acquired(await b.fetch()) == [] and len(sessions) == 1
         b.name = ""
         assert (await b.fetch(epoch=0)).error_code == InvalidRequest.code
+
+    run_scenario(scenario)
+
+
+def test_a_closed_connection_opens_no_session() -> None:
+    """Its sessions would never end; and a group without states costs no memory."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        context = context_of(cluster, a.leader)
+        request = RequestContext(
+            int(ApiKey.SHARE_FETCH),
+            2,
+            0,
+            "c",
+            "PLAINTEXT",
+            "",
+            connection=cast(Any, SimpleNamespace(is_open=False)),
+        )
+        with pytest.raises(ShareSessionNotFound):
+            await share_fetch.handle(context, request, a.fetch_request(epoch=0))
+        assert len(context.share_partitions.sessions) == 1
+        assert len(context.share_partitions) == 1
+        answer = await a.fetch(epoch=0, group_id="made-up")
+        assert partition_of(answer).error_code == InvalidRequest.code
+        assert len(context.share_partitions) == 1
 
     run_scenario(scenario)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.base.errors import KafkaError, NotLeaderOrFollower
 from raftlog.broker.coordination.led_share_partition import LedSharePartition, StateStore
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
@@ -55,7 +55,12 @@ class LedSharePartitions:
                 limits=ShareLimits,
                 changed=partial(self.changed, key),
             )
-        await led.load(lambda: replica.high_watermark)
+        try:
+            await led.load(lambda: replica.high_watermark)
+        except KafkaError:
+            if led.over is not None and self._led.get(key) is led:
+                del self._led[key]  # clients may name any group
+            raise
         led.advance_log_start(replica.log_start_offset)
         return led
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, InvalidRequest
+from raftlog.base.errors import NONE, InvalidRequest, ShareSessionNotFound
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.share_reader import RECORD_LIMIT, Found, ShareReader
@@ -51,6 +51,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def _session(broker: BrokerContext, request: RequestContext, message: Any) -> ShareSession:
     """Open or continue the session of a request, with its partitions."""
+    if not request.is_awaited:
+        raise ShareSessionNotFound("the connection was closed")  # its sessions have ended already
     if message.share_session_epoch == FIRST_EPOCH:
         acknowledges = any(each.acknowledgement_batches for it in message.topics for each in it.partitions)
         sessions = broker.share_partitions.sessions
