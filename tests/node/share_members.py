@@ -163,18 +163,22 @@ def deny(cluster: SimCluster, node_id: int, resource_type: ResourceType, name: s
     context.authorizer.change(added=[acl], removed=[])
 
 
-async def produce(cluster: SimCluster, count: int) -> None:
+async def produce(cluster: SimCluster, count: int, *, index: int = 0) -> None:
     """Append batches of BATCH records."""
     client = Client("producer", cluster.bootstrap)
     for number in range(count):
         values = [b"%d" % (number * BATCH + each) for each in range(BATCH)]
         batch = build_batch([new_record(None, each, timestamp=-1) for each in values])
         await client.refresh(TOPIC)
-        answer = await client.ask_leader(TOPIC, 0, PRODUCE, produce_request((TOPIC, 0), batch, acks=-1))
+        answer = await client.ask_leader(
+            TOPIC, index, PRODUCE, produce_request((TOPIC, index), batch, acks=-1)
+        )
         assert int(answer.responses[0].partition_responses[0].error_code) == 0
 
 
-def run_scenario(script: Callable[[SimCluster], Awaitable[None]], *, level: int = 1, seed: int = 0) -> None:
+def run_scenario(
+    script: Callable[[SimCluster], Awaitable[None]], *, level: int = 1, seed: int = 0, partitions: int = 1
+) -> None:
     async def program(loop: SimLoop) -> None:
         cluster = SimCluster(
             loop, 3, settings={"default.replication.factor": "3", "min.insync.replicas": "1"}
@@ -183,7 +187,7 @@ def run_scenario(script: Callable[[SimCluster], Awaitable[None]], *, level: int 
         await cluster.until_ready()
 
         async def life() -> None:
-            await SimpleClient(Client("admin", cluster.bootstrap)).create_topic(TOPIC)
+            await SimpleClient(Client("admin", cluster.bootstrap)).create_topic(TOPIC, partitions=partitions)
             await cluster.until(lambda: cluster.state(TOPIC, 0) is not None, 10, "the topic")
             await script(cluster)
 

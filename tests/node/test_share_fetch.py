@@ -23,6 +23,7 @@ from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import share_fetch
 from raftlog.broker.handlers.shared.fetch_reader import ColdRead
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import iter_records
 from raftlog.records.header import iter_headers
 from raftlog.replication.replica_host import PartitionRead
@@ -271,6 +272,42 @@ def test_max_records_is_exact_in_mode_1() -> None:
         assert acquired(await a.fetch(max_records=6, batch_size=2)) == [(20, 25, 1)]
 
     run_scenario(scenario)
+
+
+def test_partitions_of_a_session_take_turns() -> None:
+    """MaxRecords is for all partitions together; the next fetch begins with another, and skips those forgotten."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        state = cluster.last_image().topics[TOPIC]
+        two = [index for index, each in enumerate(state.partitions) if each.leader == a.leader][:2]
+        assert two[0] == 0 and len(two) == 2
+        make = request_builders(ApiKey.SHARE_FETCH, 2)
+        parts = tuple(make.FetchPartition(partition_index=each, acknowledgement_batches=()) for each in two)
+        topic = make.FetchTopic(topic_id=a.topic_id, partitions=parts)
+
+        def found(answer: Any) -> list[tuple[int, int]]:
+            return [
+                (
+                    part.partition_index,
+                    sum(each.last_offset - each.first_offset + 1 for each in part.acquired_records),
+                )
+                for topic in answer.responses
+                for part in topic.partitions
+            ]
+
+        assert found(await a.fetch(topics=(topic,))) == []  # the group begins at the end of the log
+        for index in two:
+            await produce(cluster, 2, index=index)
+        assert found(await a.fetch(topics=(), max_records=4)) == [(0, 4)]
+        assert found(await a.fetch(topics=(), max_records=12)) == [(two[1], 10), (0, 2)]
+        await produce(cluster, 1, index=two[1])
+        await produce(cluster, 1)
+        forgotten = make.ForgottenTopic(topic_id=a.topic_id, partitions=(two[1],))
+        answer = await a.fetch(topics=(), forgotten_topics_data=(forgotten,), max_records=20)
+        assert found(answer) == [(0, 9)]
+
+    run_scenario(scenario, partitions=9)
 
 
 def test_locks_are_renewed() -> None:
