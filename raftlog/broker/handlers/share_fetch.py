@@ -45,7 +45,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     outcomes = await acknowledge(broker, request, message)
     found: dict[SharedPartition, Found] = {}
     if not renews and message.share_session_epoch != FINAL_EPOCH:
-        found = await ShareReader(broker, request, session, message).read()
+        reader = ShareReader(broker, request, session, message)
+        del message  # it may be large, and the wait long
+        found = await reader.read()
     return _response(broker, request, outcomes, found)
 
 

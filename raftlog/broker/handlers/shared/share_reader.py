@@ -94,12 +94,18 @@ class ShareReader:
         self._broker = broker
         self._request = request
         self._session = session
-        self._message = message
         self._until: float = asyncio.get_running_loop().time() + max(0, message.max_wait) / 1_000
+        self._asked = AcquireRequest(
+            message.member_id,
+            max(0, message.max_records),
+            max(1, message.batch_size),
+            getattr(message, "share_acquire_mode", 0) == RECORD_LIMIT,
+        )
+        """With as many records as may still be acquired."""
+        self._min_bytes = max(1, message.min_bytes)
+        self._most_bytes: int = min(max(0, message.max_bytes), broker.config.fetch_max_bytes)
         self._max_bytes = 0
-        """The limit of a pass."""
-        self._max_records = max(0, message.max_records)
-        self._is_record_limit = getattr(message, "share_acquire_mode", 0) == RECORD_LIMIT
+        """The limit of a pass, from that and the memory for responses."""
         self._woken = asyncio.Event()
         self._wake = self._woken.set
         self._parked: dict[Partition, SharePartitionKey] = {}
@@ -155,7 +161,7 @@ class ShareReader:
             reads = await self._read_cold(reads)
             self._check_session()
             size_bytes = sum(len(each.read.records or b"") for each in reads)
-            if not (is_last or self._errors or size_bytes >= max(1, self._message.min_bytes)):
+            if not (is_last or self._errors or size_bytes >= self._min_bytes):
                 return None
             found = await each_part(env, reads, self._acquire)
         finally:
@@ -169,11 +175,10 @@ class ShareReader:
     def _room(self) -> int:
         """Return how many bytes of records a response may have now."""
         connection = self._request.connection
-        most: int = min(max(0, self._message.max_bytes), self._broker.config.fetch_max_bytes)
         if connection is None:
-            return most
+            return self._most_bytes
         room, self._is_short = room_of_response(connection.response_memory)
-        return min(most, room)
+        return min(self._most_bytes, room)
 
     async def _read_cold(self, reads: list[_Read]) -> list[_Read]:
         """Return all reads with their records, some of which the disk has. They count as response memory meanwhile."""
@@ -273,21 +278,17 @@ class ShareReader:
         """Acquire records of a partition that was read; None if there are none."""
         if each.read.error_code or not each.read.records:
             return None
-        request = AcquireRequest(
-            self._message.member_id,
-            self._max_records,
-            max(1, self._message.batch_size),
-            self._is_record_limit,
-        )
+        self._check_session()  # the loop may have had a turn since the last partition
         batches = fetched_batches(each.read.records, None, read_committed=False)
         try:
-            acquired = each.led.acquire(request, batches, fetch_offset=each.offset)
+            acquired = each.led.acquire(self._asked, batches, fetch_offset=each.offset)
         except KafkaError as error:
             self._fail(each.partition, error)
             return None
         if not acquired:
             return None
-        self._max_records -= sum(it.last_offset - it.first_offset + 1 for it in acquired)
+        left = self._asked.max_records - sum(it.last_offset - it.first_offset + 1 for it in acquired)
+        self._asked = self._asked._replace(max_records=max(0, left))
         return Found(None, _cut(each.read.records, acquired), acquired)
 
 
