@@ -9,9 +9,12 @@ import pytest
 
 from raftlog.base.errors import (
     InvalidRecordState,
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 from raftlog_chaos.simulator.cluster import SimCluster
-from raftlog_chaos.workloads.raw_client import AWAY
+from raftlog_chaos.workloads.raw_client import AWAY, Client, delete_topic
 from tests.node.share_members import (
     ACCEPT,
     BATCH,
@@ -23,8 +26,45 @@ from tests.node.share_members import (
     partition_of,
     produce,
     run_scenario,
+    share_partitions,
     start,
 )
+
+
+def test_a_fetch_that_waits_hears_of_the_next_leader() -> None:
+    """A broker that stops moves its leaderships on; a fetch there ends with the leader and its address."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        waiting = asyncio.ensure_future(a.fetch(max_wait=4_500))
+        await asyncio.sleep(0.5)
+        cluster.leave(a.leader)
+        partition = partition_of(answer := await waiting)
+        assert partition.error_code == NotLeaderOrFollower.code
+        state = cluster.state(TOPIC, 0)
+        assert state is not None and partition.current_leader.leader_id == state.leader != a.leader
+        assert partition.current_leader.leader_epoch == state.leader_epoch
+        assert [each.node_id for each in answer.node_endpoints] == [state.leader]
+
+    run_scenario(scenario)
+
+
+def test_share_partitions_end_with_their_topic() -> None:
+    """A fetch that waits is answered, and nothing of the share partition stays."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        held = share_partitions(cluster, a.leader)
+        assert len(held) == 1
+        waiting = asyncio.ensure_future(a.fetch(max_wait=4_500))
+        await asyncio.sleep(0.5)
+        await delete_topic(Client("admin", cluster.bootstrap), TOPIC)
+        answer = await waiting
+        codes = [each.error_code for it in answer.responses for each in it.partitions]
+        assert codes and codes[0] in (UnknownTopicId.code, UnknownTopicOrPartition.code)
+        assert len(held) == 0 and held.watched == 0
+
+    run_scenario(scenario)
 
 
 class Watched:

@@ -279,8 +279,8 @@ class ShareReader:
         if each.read.error_code or not each.read.records:
             return None
         self._check_session()  # the loop may have had a turn since the last partition
-        batches = fetched_batches(each.read.records, None, read_committed=False)
         try:
+            batches = fetched_batches(each.read.records, None, read_committed=False)
             acquired = each.led.acquire(self._asked, batches, fetch_offset=each.offset)
         except KafkaError as error:
             self._fail(each.partition, error)
