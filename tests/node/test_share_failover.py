@@ -50,7 +50,7 @@ def test_a_fetch_that_waits_hears_of_the_next_leader() -> None:
 
 
 def test_share_partitions_end_with_their_topic() -> None:
-    """A fetch that waits is answered, and nothing of the share partition stays."""
+    """A fetch that waits is answered, and the broker drops the share partition."""
 
     async def scenario(cluster: SimCluster) -> None:
         (a,) = await start(cluster, "a")

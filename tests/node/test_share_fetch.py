@@ -174,7 +174,7 @@ def test_a_closed_connection_opens_no_session() -> None:
 
 
 def test_acknowledgements_are_checked() -> None:
-    """42 for what is malformed or was never fetched, 121 for what the member does not hold; nothing of it counts."""
+    """42 for what is malformed or was never fetched, 121 for what is not held; the records stay its own."""
 
     async def scenario(cluster: SimCluster) -> None:
         a, b = await start(cluster, "a", "b")
