@@ -126,15 +126,10 @@ def hide_the_damage_of_an_eligible_leader(patch: pytest.MonkeyPatch) -> None:
     def at_once(
         topic_id: Any, index: int, state: PartitionState, *, unclean: bool, **rest: Any
     ) -> PartitionChanged | None:
-        lost, availability = rest.get("lost_replicas", NO_LOST_REPLICAS), rest["availability"]
+        lost, members = rest.get("lost_replicas", NO_LOST_REPLICAS), state.eligible if state.isr_lost else ()
         change = update(topic_id, index, state, unclean=unclean, **rest)
-        if (
-            change is not None
-            and unclean
-            and state.isr_lost
-            and lost.affects(topic_id, index, state.eligible)
-        ):
-            leader = leader_and_isr._unclean_leader(state, availability)
+        if change is not None and unclean and lost.affects(topic_id, index, members):
+            leader = leader_and_isr._unclean_leader(state, rest["availability"])
             change = replace(change, leader=leader, isr=(leader,), isr_lost=False, eligible=())
         return change
 
