@@ -102,7 +102,11 @@ class ShareStateCoordinators:
     def _forget_deleted_topics(self, now: float) -> None:
         """Delete some states of topics that the metadata no longer has, in the partition not checked for longest."""
         topics = self._broker.image().topic_names
-        due = [each for each in self._shards.all() if each.coordinator is not None and each.topics_checked is not topics]
+        due = [
+            each
+            for each in self._shards.all()
+            if each.coordinator is not None and each.topics_checked is not topics
+        ]
         if not due:
             return
         shard = min(due, key=lambda each: each.checked_at)
