@@ -136,6 +136,7 @@ class Target:
         if isinstance(error, Refused):
             return Failure(str(error), exits.DENIED)
         if broker is not None:
+            about = about.removeprefix(f"broker {broker}: ")
             return Failure(f"{about}broker {broker} does not answer ({error})", exits.UNREACHABLE)
         several = "" if "," in self.servers else f"; {SEVERAL}"
         return Failure(f"{about}no broker answers at {self.servers} ({error}){several}", exits.UNREACHABLE)

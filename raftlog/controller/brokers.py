@@ -332,8 +332,8 @@ def decide_unregister(
     """Unregister a broker, running or not: it loses all leaderships and leaves every ISR with a live member.
 
     It is no eligible leader any more, and a running broker does not take part until its process restarts, as in Apache
-    Kafka. If a broker was the last in sync, its registration stays known. It may lead again if it returns with its log
-    directories, and with no older copy of them.
+    Kafka. If no other replica has all records of a partition, its registration stays known. It may lead again if it
+    returns with its log directories, and with no older copy of them.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
@@ -348,7 +348,7 @@ def decide_unregister(
     )
     if not updates.complete:
         return Decision(updates.records, DECIDE_AGAIN, updates.events)
-    is_last = bool(index.at(apply_records(image, updates.records)).in_sync_on(broker.broker_id))
+    is_last = bool(index.at(apply_records(image, updates.records)).trusted_on(broker.broker_id))
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )
@@ -360,7 +360,10 @@ def decide_unregister(
 def _replaceable(
     image: MetadataImage, broker_id: int, availability: BrokerAvailability, index: PartitionIndex
 ) -> LostReplicas:
-    """Return a broker's replicas in sync beside a live member, or eligible: other replicas have what they have."""
+    """Return a broker's replicas in sync beside a live member, or eligible: other replicas have what they have.
+
+    The only eligible leader of a lost ISR is not among them.
+    """
     return LostReplicas(
         broker_id,
         frozenset(
@@ -368,7 +371,8 @@ def _replaceable(
             for name in index.at(image).trusted_on(broker_id)
             for topic in (image.topics[name.topic],)
             for state in (topic.partitions[name.partition],)
-            if broker_id in state.eligible or not availability.alive.isdisjoint(state.isr)
+            if state.trusted != (broker_id,)
+            and (broker_id in state.eligible or not availability.alive.isdisjoint(state.isr))
         ),
     )
 

@@ -147,11 +147,9 @@ def _unsettled(
     allowed: bool | None = None
     for _, index in partitions:
         state = topic.partitions[index]
-        lacks = lost_replicas.damaged is not None and lost_replicas.affects(topic_id, index, state.isr)
+        lacks = lost_replicas.affects(topic_id, index, (*state.isr, *state.eligible))
         moves = bool(state.adding_replicas or state.removing_replicas)
         calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
-        if state.eligible and lost_replicas.affects(topic_id, index, state.eligible):
-            calm = False
         if calm and not moves and state.leader not in availability.draining:
             continue
         if allowed is None:
@@ -186,7 +184,7 @@ def update_leader_and_isr(
 ) -> PartitionChanged | None:
     """Return the record that brings a partition's leader and ISR up to date, or None if no change is needed.
 
-    No replica is elected uncleanly in the record that first notes its damage. It was in the ISR until then, so the
+    No replica is elected uncleanly in the record that first notes its damage. It was trusted until then, so the
     election would look clean, and the replica must see that its damage is known.
 
     If eligible leaders join the ISR, the record names all that may be eligible after it: no replica is both.
@@ -199,9 +197,9 @@ def update_leader_and_isr(
     )
     if loses:
         sound, eligible = without(sound, (lossy,)), without(eligible, (lossy,))
-        if lossy in isr and lost_replicas.damaged is not None:
-            reader = lossy
-            unclean = unclean and lost
+        if lost_replicas.damaged is not None:
+            reader = lossy if lossy in isr else reader
+            unclean = unclean and lossy not in state.trusted
     if loses or eligible:
         reads_on = lost_replicas.reads_on if loses and lossy in isr else lost
         members, joins = _in_sync(state, sound, eligible, reads_on=reads_on, availability=availability)

@@ -187,7 +187,8 @@ def _begun(found: FoundPartition, target: tuple[int, ...]) -> PartitionChanged |
 def _cancelled(found: FoundPartition, availability: BrokerAvailability) -> PartitionChanged:
     """Return the record that removes the added replicas. Raise if no replica would be left with all records.
 
-    An original replica that is an eligible leader has them. Kafka refuses, or would elect one uncleanly.
+    An original replica that is an eligible leader has them. Kafka refuses, or would elect one uncleanly. A damaged
+    replica that leads for reading has not, so the added replicas stay while only they have them.
     """
     topic, index, state = found
     if not state.is_reassigned:
@@ -198,7 +199,7 @@ def _cancelled(found: FoundPartition, availability: BrokerAvailability) -> Parti
         eligible = () if state.isr_lost else state.eligible
         leader = elect_leader(state.original_replicas, isr or eligible, availability)
         isr = isr or without((leader,), (NO_BROKER,))
-    if not isr:
+    if not isr or (state.trusted and not without(state.trusted, state.adding_replicas)):
         raise InvalidReplicaAssignment(
             f"none of the replicas {list(state.original_replicas)} is in sync, or an eligible leader in service: "
             "cancelling would lose records"

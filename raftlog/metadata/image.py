@@ -216,7 +216,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     features_epoch: int = 0
     """After the last record that changed a feature."""
     unregistered: Mapping[int, BrokerState] = {}
-    """The last registrations of brokers that were unregistered while they were the last in sync somewhere."""
+    """The last registrations of brokers that were unregistered while no other replica had all records somewhere."""
 
     acls: Mapping[Acl, bool] = {}
     """A set; the values have no meaning."""

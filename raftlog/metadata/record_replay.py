@@ -299,12 +299,10 @@ class _Builder:
         self._end_decommission(record.broker_id)
         if record.directory_ids:
             level = self.features.get(RAFTLOG_METADATA_VERSION) or 0
-            kept = (
-                level >= KEEPS_UNREGISTERED
-            )  # an older release would not, and no two nodes' images shall differ
-            self.departed[broker.broker_id] = (
-                broker if kept else only_directories(broker.broker_id, record.directory_ids)
-            )
+            # An older release does not keep it, and no two nodes' images shall differ.
+            is_kept = level >= KEEPS_UNREGISTERED
+            last = broker if is_kept else only_directories(broker.broker_id, record.directory_ids)
+            self.departed[broker.broker_id] = last
 
     def topic_created(self, record: TopicCreated) -> None:
         assert record.name not in self.topics, "a topic is created once"

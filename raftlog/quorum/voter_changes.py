@@ -161,8 +161,9 @@ class VoterChanges:
                 address = format_address(voter.host, voter.port)
                 raise RequestTimedOut(f"node {voter.voter_id} cannot be reached at {address}: {reason}")
             state.append("the voters have not committed the change yet")
-            # another leader may have changed the voters meanwhile
-            moved = self._find(voter.voter_id, voter.directory_id).with_moved(voter)
+            # Another leader may have changed them meanwhile.
+            present = self._find(voter.voter_id, voter.directory_id)
+            moved = present.with_moved(voter)
             await self._commit(lambda: moved, VoterChange("moved", *voter.key, by))
 
         _check_voter(voter)
@@ -174,7 +175,7 @@ class VoterChanges:
         async def change(state: list[str]) -> None:
             await self._until_majority(self._present_without(voter_id, directory_id), state)
             state.append("the remaining voters have not committed the change yet")
-            # another leader may have changed the voters meanwhile
+            # Another leader may have changed them meanwhile.
             remaining = self._present_without(voter_id, directory_id)
             await self._commit(lambda: remaining, VoterChange("removed", voter_id, directory_id.bytes, by))
 

@@ -148,6 +148,10 @@ class LogTruncation(LogReads):
         """
         if self._uncut_from is None:
             return
+        if not self._segments.all[0].base_offset <= self._uncut_from < self.log_end_offset:
+            # The loop took this part away while a reader on another thread noted the damage.
+            self._uncut_from = None
+            return
         keep = bisect_right(self._segments.all, self._uncut_from, key=BASE_OFFSET)
         self._has_damage_before(self._segments.all[keep - 1], self._uncut_from)  # there is less to keep then
         if self.damage is None:  # a reader on another thread is about to note it

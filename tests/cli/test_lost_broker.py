@@ -73,6 +73,8 @@ def test_commands_name_the_node_that_hangs_and_what_helps(
         code, out, err = invoke("broker", "log-dirs", *first, "-m", "3")
         assert out.startswith("broker") and "node-1" in out and "node-2" in out
         assert code == exits.OK or "some folders are missing: broker 3 does not answer" in err
+        code, _, err = invoke("broker", "configs", "3", *first, "-m", "1")
+        assert code == exits.UNREACHABLE and err.startswith("raftlog: broker 3 does not answer")
         code, _, err = invoke("topic", "list", *last, "-m", "1")
         assert code == exits.UNREACHABLE and "-b HOST:PORT,HOST:PORT" in err
         code, _, err = invoke("cluster", "health", "--http", cluster.admin_url(3), "-m", "1")

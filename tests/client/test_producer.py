@@ -183,17 +183,18 @@ def test_keys_choose_partitions_as_the_java_client_does() -> None:
 def test_records_without_a_key_go_to_the_partitions_in_turn() -> None:
     """Kafka's batch.size of bytes to each (KIP-794), and another partition after each flush."""
     leader, value = Leader(), bytes(1000)
+    each = -(-STICKY_BYTES // size_of(new_record(None, value, timestamp=0)))
     with ScriptedBroker(leader, {TOPIC: 4}) as broker, broker.cluster() as cluster:
         producer = Producer(cluster, TOPIC, acks=ALL, codec=0, idempotent=True)
-        each = -(-STICKY_BYTES // size_of(new_record(None, value, timestamp=0)))
         for _ in range(4 * each):
             producer.send(new_record(None, value, timestamp=0))
         producer.flush()
-        assert producer.acknowledged == dict.fromkeys(range(4), each)
+        first = dict(producer.acknowledged)
         for _ in range(4):
             producer.send(new_record(None, b"", timestamp=0))
             producer.flush()
         producer.close()
+    assert first == dict.fromkeys(range(4), each)
     assert {number: len(values) for number, values in leader.values.items()} == dict.fromkeys(
         range(4), each + 1
     )

@@ -136,6 +136,10 @@ class ControllerMachine(RuleBasedStateMachine):
         """How many of them each replica holds."""
         self.disks: dict[int, tuple[UUID, ...]] = {}
         self.unclean_asked = False
+        self.replaced: set[int] = set()
+        """The brokers that have had another disk."""
+        self.reported: set[tuple[UUID, int, int]] = set()
+        """The replicas that have been reported as damaged."""
 
     @initialize()
     def begin(self) -> None:
@@ -261,6 +265,7 @@ class ControllerMachine(RuleBasedStateMachine):
         if state is None or broker_id not in self.cluster.image.brokers or self.cluster.refusals:
             return
         damaged = ((self.cluster.image.topics[name].topic_id, partition),)
+        self.reported.add((*damaged[0], broker_id))
         replies = self.cluster.heartbeat(broker_id, damaged=damaged)
         self.cluster.commit()
         after = self.cluster.image.partition(name, partition)
@@ -484,12 +489,16 @@ class ControllerMachine(RuleBasedStateMachine):
             if state.leader == was.leader != NO_BROKER:  # a replica joins once its log is the leader's
                 joined = set(state.isr).difference(was.trusted)
                 self.logs.update({(*key, each): self.commits[key] for each in joined})
+            if was.isr_lost and state.isr_lost and not state.trusted:
+                gone = {each for each in was.trusted if (*key, each) not in self.reported}
+                assert gone <= self.replaced, "the last replica with all records is forgotten"
         assert {self.logs.get((*key, each), 0) for each in state.trusted} <= {self.commits[key]}
 
     def _note_disk(self, broker_id: int, disk: tuple[UUID, ...]) -> None:
         """A broker's new disk is empty."""
         if self.disks.setdefault(broker_id, disk) != disk:
             self.disks[broker_id] = disk
+            self.replaced.add(broker_id)
             self.logs.update({key: 0 for key in self.logs if key[2] == broker_id})
 
     def _check_partition(self, image: MetadataImage, state: PartitionState) -> None:

@@ -249,6 +249,70 @@ def test_no_eligible_leader_is_left_of_a_lost_isr_if_its_records_are_gone_too(
     assert state(cluster).isr_lost
 
 
+def test_damaged_eligible_leader_of_a_lost_isr_is_elected_as_unclean(cluster: ControllerCluster) -> None:
+    """Its former eligibility would make the election look clean, and no replica may truncate committed records then."""
+    damaged_last(cluster)
+    cluster.die(1)
+    allowed = ConfigOp("unclean.leader.election.enable", "true")
+    cluster.ask(AlterConfigs((ConfigAlteration("topic", TOPIC, (allowed,)),)))
+    assert seen(cluster) == (-1, (1,), (2,))
+    cluster.register(2)
+    report_damage(cluster, 2)
+    assert seen(cluster) == (2, (2,), ())
+    assert state(cluster).unclean_epoch == state(cluster).leader_epoch
+
+
+def test_only_eligible_leader_of_a_lost_isr_may_be_unregistered_and_come_back(
+    cluster: ControllerCluster,
+) -> None:
+    """No other replica has all that is committed. With another disk it has nothing."""
+    damaged_last(cluster)
+    cluster.ask(UnregisterBroker(2))
+    assert seen(cluster) == (1, (1,), (2,))
+    assert cluster.image.unregistered[2].directory_ids == (cluster.disks[2],)
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+    assert state(cluster).unclean_epoch == -1
+
+
+def test_unregistered_eligible_leader_of_a_lost_isr_is_not_trusted_with_another_disk(
+    cluster: ControllerCluster,
+) -> None:
+    """Its registration is known, so another disk is noticed."""
+    damaged_last(cluster)
+    cluster.ask(UnregisterBroker(2))
+    cluster.come_back(2, wiped=True)
+    assert seen(cluster) == (1, (1,), ())
+
+
+def test_one_of_two_eligible_leaders_of_a_lost_isr_is_not_eligible_once_it_is_unregistered(
+    cluster: ControllerCluster,
+) -> None:
+    """The other has what it has."""
+    set_min_insync(cluster, "3")
+    damaged_last(cluster)
+    assert seen(cluster) == (1, (1,), (2, 3))
+    cluster.ask(UnregisterBroker(2))
+    assert seen(cluster) == (1, (1,), (3,))
+    assert cluster.image.unregistered == {}
+
+
+def test_reassignment_is_not_cancelled_while_only_added_replicas_are_eligible_in_a_lost_isr() -> None:
+    """The original replica that leads for reading lacks records."""
+    cluster = made()
+    cluster.start(4, 5)
+    cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, (4, 5)),)))
+    cluster.alter(TOPIC, (1, 2, 3, 4))
+    cluster.alter(TOPIC, (1, 4))
+    cluster.die(4)
+    report_damage(cluster, 1)
+    assert state(cluster).isr_lost and seen(cluster) == (1, (1,), (4,))
+    assert cancelled(cluster) == InvalidReplicaAssignment.code
+    assert seen(cluster) == (1, (1,), (4,))
+    cluster.come_back(4)
+    assert seen(cluster) == (4, (4,), ())
+
+
 def test_eligible_leaders_take_the_place_of_a_reader_that_gets_another_disk(
     cluster: ControllerCluster,
 ) -> None:

@@ -163,6 +163,10 @@ class Kubelet:
         """Return what happened to a pod, without the first `since` events of all pods."""
         return [each.what for each in self.events[since:] if each.pod == pod]
 
+    def liveness_failures(self) -> int:
+        """Return how often liveness probes have failed, which is progress towards the end of a container."""
+        return sum(each.liveness_failures for each in list(self._pods.values()))
+
     def container_of(self, pod: str) -> Container:
         """Return the container of the pod that has this name now."""
         (worker,) = [each for each in self._pods.values() if each.name == pod]

@@ -178,7 +178,7 @@ class KubernetesCluster:
         )
 
     def _seen(self) -> object:
-        return self.stateful_set()["status"], self.kubelet.events[-5:]
+        return self.stateful_set()["status"], self.kubelet.events[-5:], self.kubelet.liveness_failures()
 
     def pod(self, name: str) -> Object:
         return self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")

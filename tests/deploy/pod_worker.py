@@ -100,6 +100,12 @@ class PodWorker:
         assert self.container is not None
         return self.container
 
+    @property
+    def liveness_failures(self) -> int:
+        """How often the liveness probe has failed since the container was started."""
+        probe = self._probes.get("liveness")
+        return 0 if probe is None else probe.failures
+
     def _failed_probe(self) -> str | None:
         """Return the name of a probe that has failed for good. Others wait for the startup probe."""
         name = "liveness" if self._started else "startup"
@@ -147,7 +153,7 @@ class PodWorker:
         return True
 
     def _leave(self) -> None:
-        """Remove the pod from the API, which the kubelet does once nothing runs any more."""
+        """Remove the pod from the API, which the kubelet does once its container has ended."""
         if self._closed.is_set():
             return
         gone = {"gracePeriodSeconds": 0, "preconditions": {"uid": self._uid}}

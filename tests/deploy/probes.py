@@ -20,6 +20,7 @@ class Probe:
         self._url = f"{asked['scheme'].lower()}://{address}:{port}{asked['path']}"
         self._next_at = time.monotonic() + self.spec.get("initialDelaySeconds", 0)
         self._last, self._streak = False, 0
+        self.failures = 0
 
     def ask_if_due(self) -> bool | None:
         """Return whether the probe has succeeded or failed as often in a row as its thresholds say, otherwise None."""
@@ -30,6 +31,7 @@ class Probe:
         succeeded = self._ask()
         self._streak = self._streak + 1 if succeeded == self._last else 1
         self._last = succeeded
+        self.failures += not succeeded
         threshold = self.spec["successThreshold" if succeeded else "failureThreshold"]
         return succeeded if self._streak >= threshold else None
 

@@ -64,7 +64,7 @@ class Writer:
         found, ends = set[int](), set[int]()
         while len(ends) < PARTITIONS:
             record = consumer.poll(PATIENCE_S)
-            assert record is not None, "nothing comes"
+            assert record is not None, "no record comes"
             if record.error() is None:
                 found.add(int(record.value()))
             elif record.error().name() == "_PARTITION_EOF":

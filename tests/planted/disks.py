@@ -221,6 +221,20 @@ def take_flushed_records_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery._Recovery, "__init__", begin_without)
 
 
+def cut_off_what_is_not_there(patch: pytest.MonkeyPatch) -> None:
+    """Damage is cut off although the loop has truncated the log to before it: the log's end moves forward."""
+    truncate = Log.truncate_damage
+
+    def cut(log: Log) -> None:
+        end, bad = log.log_end_offset, log._uncut_from
+        truncate(log)
+        if bad is not None and bad > end:
+            log._segments.active.truncate(log._segments.active.size, bad)
+            log._forget_beyond(bad)
+
+    patch.setattr(Log, "truncate_damage", cut)
+
+
 PLANTS = [
     Plant("crc-never-checked", "bit rot", corruption, never_check_crc),
     Plant("torn-tail-accepted", "torn write", blackouts, accept_torn_tails),
@@ -239,6 +253,13 @@ PLANTS = [
         corruption,
         read_back_unchecked,
         test=("tests/broker/coordination/test_rotten_logs.py::test_a_rotten_header_misleads_no_coordinator"),
+    ),
+    Plant(
+        "damage-cut-beyond-the-end",
+        "rot met by a truncation",
+        corruption,
+        cut_off_what_is_not_there,
+        test="tests/storage/test_damage_races.py::test_damage_in_what_the_loop_took_away_is_not_cut_off",
     ),
     Plant("recalled-unchecked", "rot in a header", corruption, recall_unchecked, test=RECALLED),
     Plant("recalled-out-of-place", "rot outside the CRC", corruption, recall_out_of_place, test=RECALLED),

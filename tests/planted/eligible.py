@@ -103,6 +103,50 @@ def go_offline_with_a_damaged_last_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(brokers, "decide_heartbeat", decide_offline)
 
 
+def forget_the_last_eligible_leader(patch: pytest.MonkeyPatch) -> None:
+    """A broker that is unregistered is no eligible leader any more, though no other replica has all records."""
+    replaceable = brokers._replaceable
+
+    def with_all_eligible(image: MetadataImage, broker_id: int, *rest: Any) -> LostReplicas:
+        known = frozenset(
+            (topic.topic_id, number)
+            for topic in image.topics.values()
+            for number, state in enumerate(topic.partitions)
+            if broker_id in state.eligible
+        )
+        return LostReplicas(broker_id, known | (replaceable(image, broker_id, *rest).damaged or frozenset()))
+
+    patch.setattr(brokers, "_replaceable", with_all_eligible)
+
+
+def hide_the_damage_of_an_eligible_leader(patch: pytest.MonkeyPatch) -> None:
+    """An eligible leader that reports damage is elected in the same record, so that the election looks clean."""
+    update = leader_and_isr.update_leader_and_isr
+
+    def at_once(
+        topic_id: Any, index: int, state: PartitionState, *, unclean: bool, **rest: Any
+    ) -> PartitionChanged | None:
+        lost, members = rest.get("lost_replicas", NO_LOST_REPLICAS), state.eligible if state.isr_lost else ()
+        change = update(topic_id, index, state, unclean=unclean, **rest)
+        if change is not None and unclean and lost.affects(topic_id, index, members):
+            leader = leader_and_isr._unclean_leader(state, rest["availability"])
+            change = replace(change, leader=leader, isr=(leader,), isr_lost=False, eligible=())
+        return change
+
+    patch.setattr(leader_and_isr, "update_leader_and_isr", at_once)
+
+
+def cancel_to_a_damaged_replica(patch: pytest.MonkeyPatch) -> None:
+    """A reassignment is cancelled while only the added replicas have all records."""
+    cancelled = reassignment._cancelled
+
+    def of_sound(found: Any, availability: Any) -> PartitionChanged:
+        record = cancelled(found._replace(state=replace(found.state, isr_lost=False)), availability)
+        return replace(record, eligible=()) if found.state.isr_lost else record
+
+    patch.setattr(reassignment, "_cancelled", of_sound)
+
+
 def trust_a_damaged_last_log(patch: pytest.MonkeyPatch) -> None:
     """A replica that led for reading only counts as eligible once another leads, though its log has a hole."""
     update = leader_and_isr.update_leader_and_isr
@@ -143,6 +187,21 @@ PLANTS = [
     Plant("commits-beside-eligible", "KIP-966", play, commit_beside_eligible_leaders),
     Plant("eligible-released-while-lost", "KIP-966", play, release_while_the_isr_is_lost),
     Plant("damaged-last-goes-offline", "KIP-966", play, go_offline_with_a_damaged_last_log),
+    Plant("last-eligible-is-forgotten", "KIP-966", play, forget_the_last_eligible_leader),
+    Plant(
+        "damaged-eligible-looks-clean",
+        "KIP-966 unclean_epoch",
+        play,
+        hide_the_damage_of_an_eligible_leader,
+        test=f"{UNIT}::test_damaged_eligible_leader_of_a_lost_isr_is_elected_as_unclean",
+    ),
+    Plant(
+        "cancelled-to-a-damaged-replica",
+        "KIP-455 committed records lost",
+        play,
+        cancel_to_a_damaged_replica,
+        test=f"{UNIT}::test_reassignment_is_not_cancelled_while_only_added_replicas_are_eligible_in_a_lost_isr",
+    ),
     Plant(
         "damaged-last-stays-eligible",
         "KIP-966",

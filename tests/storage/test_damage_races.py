@@ -102,3 +102,27 @@ def test_damage_that_was_cut_off_during_the_search_is_not_noted_again(
     read_all(log)
     log.truncate_damage()
     assert log.truncation_count == 1
+
+
+@pytest.mark.parametrize("begin", [0, BATCHES])
+def test_damage_in_what_the_loop_took_away_is_not_cut_off(
+    monkeypatch: pytest.MonkeyPatch, begin: int
+) -> None:
+    """The leader has the follower truncate meanwhile, or begin anew: a cut at the damage would leave a hole."""
+    log, whole = rotten()
+    log.__dict__["turn"] = lambda log: log.truncate_fully_and_start_at(begin) if begin else log.truncate_to(1)
+
+    def interrupted(*args: Any) -> Damage:
+        take_turn(log)
+        return Damage(*args)
+
+    monkeypatch.setattr(log_reads.damages, "Damage", interrupted)
+    read_all(log)
+    log.truncate_damage()
+    assert (log.log_start_offset, log.log_end_offset) == (begin, begin or 1)
+    if not begin:
+        rest = whole[len(bytes(log.read(0, 1 << 20, end_offset=1, cached=False) or b"")) :]
+        assert log.append_as_follower(memoryview(rest), now_ms=NOW_MS, gaps=GapPolicy.NONE) == BATCHES
+        assert log.read(0, 1 << 20, end_offset=BATCHES, cached=False) == whole
+    fetch(log)
+    assert log.damage is None

@@ -116,6 +116,9 @@ class Leaving(Choreography):
             if self.chance.random() < 0.5:
                 await self.set_min_insync("1")
                 await asyncio.sleep(self.a_while(0.1, 2.0))
+            if self.chance.random() < UNREGISTERED:
+                await self.submit(UnregisterBroker(second))
+                assert self.state().eligible == (second,), f"{self.state()}: no other replica has all records"
             cluster.start(*([first, second] if self.chance.random() < 0.5 else [second]))
             await cluster.until(lambda: self.state().leader == second, SERVED_S, f"node {second} leads")
             assert self.state().unclean_epoch == unclean_epoch, "the other had all that was committed"

@@ -33,6 +33,7 @@ TRIES: Final = 3
 LEFT_OUT: Final[Mapping[str, str]] = {
     "add_raft_voter": "one voter, which must be there",
     "remove_raft_voter": "one voter, which would be gone",
+    "update_raft_voter": "one voter, at the controllers' listener alone",
     "unregister_broker": "one number: its work is that of a broker that is lost",
     "GET /v1/events": "an answer that does not end",
 }
