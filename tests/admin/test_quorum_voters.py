@@ -78,6 +78,9 @@ def test_a_voter_is_replaced(cluster: Joining, api: Api) -> None:
             assert replaced.status == 204, replaced.body
             until(lambda new=new: voters_of(api) == [new], "it votes alone")  # type: ignore[misc]
     assert api.ask("POST", voters, {**bodies[1], "replaces": 1}).status == 409
+    (present,) = quorum(api)["voters"]
+    again = api.ask("POST", voters, {**bodies[1], "replaces": 1, "directory_id": present["directory_id"]})
+    assert again.status == 204, "the disk is in the set already"
 
 
 def test_the_last_voter_stays(cluster: Joining, api: Api) -> None:

@@ -1,4 +1,4 @@
-"""Share groups while `share.version` is 0: a topic of their name is left alone, as an older release may have it."""
+"""Share groups while `share.version` is 0: a topic of their name, perhaps from an older release, is left alone."""
 
 from __future__ import annotations
 

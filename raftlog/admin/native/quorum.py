@@ -135,6 +135,8 @@ async def add_voter(call: Call) -> None:
         voters = await _voters(call)
     if replaced == node_id or node_id not in voters:
         directory_id = await _directory_of(call, node_id, asked, votes=False)
+        if voters.get(node_id) == directory_id:
+            return  # this request comes again
         if replaced == node_id in voters:
             await _remove(call, node_id, voters[node_id])
         request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
