@@ -120,11 +120,12 @@ class Controller:
         self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
         self._registered: tuple[Mapping[int, BrokerState], Mapping[int, int]] = ({}, {})
-        self._doubted = self._without_room = frozenset[int]()
+        self._doubts: tuple[frozenset[int], ...] = ()
         self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
-        """The brokers' availability, without and with the suspicions of `_doubted`."""
+        """The brokers' availability, without and with the suspicions of `_doubts`."""
         self._connected: set[int] = set()
-        self._fencing: set[int] = set()
+        self._fencing: frozenset[int] = frozenset()
+        """The brokers that pending decisions fence; a new object after each change."""
         self._sweep_due = False
         self._configs_seen: object = None
         """The configs by which the eligible leaders were judged last."""
@@ -170,7 +171,7 @@ class Controller:
     def resign(self) -> None:
         """Give up leadership: waiting requests are answered with NOT_CONTROLLER."""
         was_active, self._phase = self._phase == "active", "idle"
-        self._fencing.clear()
+        self._fencing = frozenset()
         self._runner.stand_down(NotController("this node is not the active controller"))
         if was_active:
             self._log.info("controller_resigned", controller_epoch=self._term)
@@ -285,17 +286,21 @@ class Controller:
             getattr(self._log, effect.level)(effect.name, **effect.fields)
 
     def _availability(self, image: MetadataImage) -> BrokerAvailability:
-        """Return the brokers' availability; rebuilt only when the brokers or the suspicions have changed."""
+        """Return the brokers' availability; rebuilt only when the brokers or the suspicions have changed.
+
+        Brokers that are being fenced count as fenced, which may take several batches. Else another decision of several
+        batches would elect them again, and both would never end.
+        """
         registered = image.brokers, image.decommissions
         if registered[0] is not self._registered[0] or registered[1] is not self._registered[1]:
             self._registered = registered
             self._undoubted = availability_of(image)
-            self._doubted = self._without_room = frozenset()
-            self._stand = self._undoubted
-        doubts, full = self._soft.suspected, self._soft.without_room
-        if doubts is not self._doubted or full is not self._without_room:
-            self._doubted, self._without_room = doubts, full
-            self._stand = self._undoubted.with_suspected(doubts).without_room(full)
+            self._doubts = ()
+        doubts = self._soft.suspected, self._soft.without_room, self._fencing
+        if doubts != self._doubts:
+            self._doubts, (suspected, full, fencing) = doubts, doubts
+            stand = self._undoubted.with_suspected(suspected).without_room(full)
+            self._stand = stand.with_fenced(fencing)
         return self._stand
 
     def _unclean(self, image: MetadataImage) -> UncleanRule:
@@ -497,10 +502,12 @@ class Controller:
                 reasons[broker_id] = reason
         if not reasons:
             return
-        self._fencing |= reasons.keys()
+        self._fencing = self._fencing.union(reasons)
 
         def fenced(outcome: Any) -> None:
-            self._fencing -= reasons.keys()
+            self._fencing = self._fencing.difference(reasons)
+            if self.active and any(map(self._is_unfenced, reasons)):
+                self._sweep()  # a broker came back meanwhile
 
         self._decide(
             lambda image: brokers.decide_fence_brokers(

@@ -147,7 +147,9 @@ def _unsettled(
     allowed: bool | None = None
     for _, index in partitions:
         state = topic.partitions[index]
-        lacks = lost_replicas.affects(topic_id, index, (*state.isr, *state.eligible))
+        lacks = lost_replicas is not NO_LOST_REPLICAS and lost_replicas.affects(
+            topic_id, index, (*state.isr, *state.eligible)
+        )
         moves = bool(state.adding_replicas or state.removing_replicas)
         calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
         if calm and not moves and state.leader not in availability.draining:
