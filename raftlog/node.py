@@ -484,6 +484,8 @@ class BrokerRole:
             task.cancel()
         await self.coordinators.close()
         await self.transactions.close()
+        if self.context.made_share_partitions is not None:
+            self.context.made_share_partitions.close()
         if self.context.made_share_states is not None:
             await self.context.made_share_states.close()
         self.links.close()
@@ -528,6 +530,8 @@ class BrokerRole:
         if has_states and finalized_level(new, SHARE_VERSION):  # before, a topic of that name is anyone's
             before = old if finalized_level(old, SHARE_VERSION) else EMPTY_IMAGE
             self.context.share_states.on_metadata(before, new)
+        if self.context.made_share_partitions is not None:
+            self.context.made_share_partitions.on_metadata()
         self.lifecycle.on_metadata()
 
     def _note_silent_members(self, silent: frozenset[int]) -> None:

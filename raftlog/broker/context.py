@@ -18,6 +18,7 @@ from raftlog.security.tokens import TokenKey
 
 if TYPE_CHECKING:
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
+    from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
     from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
@@ -63,6 +64,19 @@ class BrokerContext(LocalBroker):
 
             self.made_share_states = ShareStateCoordinators(self)
         return self.made_share_states
+
+    made_share_partitions: LedSharePartitions | None = None
+    """What `share_partitions` made; None until a member of a share group sends a request."""
+
+    @property
+    def share_partitions(self) -> LedSharePartitions:
+        """The share partitions that this broker leads, and the sessions of their members."""
+        if self.made_share_partitions is None:
+            from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
+            from raftlog.broker.coordination.share_state_client import ShareStateClient
+
+            self.made_share_partitions = LedSharePartitions(self, ShareStateClient(self))
+        return self.made_share_partitions
 
     def __post_init__(self) -> None:
         self.token_key = TokenKey(self.config.delegation_token_secret_key)

@@ -7,7 +7,7 @@ response, not its records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -35,12 +35,14 @@ class ShareSessionKey(NamedTuple):
 class ShareSession:
     """One session. `epoch` is that of its next request; `connection` is whatever identifies a connection."""
 
-    __slots__ = ("_partitions", "connection", "epoch", "key")
+    __slots__ = ("_partitions", "at_end", "connection", "epoch", "key")
 
     def __init__(self, key: ShareSessionKey, connection: object) -> None:
         self.key = key
         self.connection = connection
         self.epoch = 1
+        self.at_end: Callable[[], None] | None = None
+        """Called at the session's end: a request waits that counts on it."""
         self._partitions: dict[SharedPartition, None] = {}
 
     @property
@@ -110,6 +112,9 @@ class ShareSessions:
             self._remove(key)
         return ended
 
+    def __contains__(self, session: ShareSession) -> bool:
+        return self._sessions.get(session.key) is session
+
     def _find(self, key: ShareSessionKey, connection: object) -> ShareSession:
         session = self._sessions.get(key)
         if session is None or session.connection is not connection:
@@ -123,3 +128,5 @@ class ShareSessions:
             keys.discard(key)
             if not keys:
                 del self._by_connection[session.connection]
+            if session.at_end is not None:
+                session.at_end()

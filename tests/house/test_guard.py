@@ -103,6 +103,8 @@ OURS = {
 """Callbacks outside a guard. Their failure ends the node on purpose: our own invariant is broken."""
 
 TASKS = {
+    "raftlog/broker/handlers/shared/share_reader.py: self._broker.share_partitions.get(key)": "its request awaits it",
+    "raftlog/broker/handlers/shared/share_requests.py: _acknowledge(broker, message, refused, part)": "as above",
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
     "raftlog/admin/samples.py: self._keep()": "adds up counts of this node",
     "raftlog/broker/links/broker_links.py: self._open()": "catches all, who asked hears that there is no connection",

@@ -136,7 +136,7 @@ async def persist(call: Any) -> Any:
 
 
 def share_partitions(context: BrokerContext) -> LedSharePartitions:
-    return LedSharePartitions(context, ShareStateClient(context), changed=lambda key: None)
+    return LedSharePartitions(context, ShareStateClient(context))
 
 
 def test_a_group_gets_states_and_outlives_its_coordinator() -> None:

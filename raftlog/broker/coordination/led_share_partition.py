@@ -88,6 +88,8 @@ class LedSharePartition(Guard):
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
+        self._is_being_read = False
+        self._readers: dict[Callable[[], None], None] = {}
 
     async def load(self, first_offset: Callable[[], int]) -> None:
         """Read the state back, once. `first_offset` is called if no leader has set a start offset yet.
@@ -128,6 +130,23 @@ class LedSharePartition(Guard):
         assert self._machine is not None, "load it first"
         self._machine.limits = self._limits()
         return self._machine
+
+    # -- reading the log -----------------------------------------------------------------------------------
+
+    def begin_read(self, wake: Callable[[], None]) -> bool:
+        """Let a fetch have this to itself, from reading the log to acquiring. If another has it, call `wake` later."""
+        if self._is_being_read:
+            self._readers[wake] = None
+            return False
+        self._is_being_read = True
+        return True
+
+    def end_read(self) -> None:
+        """Let others read, in their turn."""
+        self._is_being_read = False
+        readers, self._readers = self._readers, {}
+        for wake in readers:
+            wake()
 
     # -- requests ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The share partitions whose logs this broker leads: made by the first fetch, and dropped with the leadership.
 
 Each belongs to one leadership. After a new leader epoch, or after it was fenced, there is another, which begins from
-the written state.
+the written state. The share sessions of their members are here too, since the end of one gives up its locks.
 """
 
 from __future__ import annotations
@@ -16,30 +16,35 @@ from raftlog.broker.partition_lookup import find_replica, locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.replication.partition import Partition
 from raftlog.sharing.delivery import ShareLimits
+from raftlog.sharing.share_sessions import ShareSessions
 
 
 class LedSharePartitions:
-    """`changed(key)` is called when records of a share partition may have become available, or it is finished."""
+    """The share partitions and the share sessions of one broker."""
 
-    def __init__(
-        self, broker: LocalBroker, store: StateStore, *, changed: Callable[[SharePartitionKey], None]
-    ) -> None:
+    def __init__(self, broker: LocalBroker, store: StateStore) -> None:
+        self.sessions = ShareSessions()
         self._broker = broker
         self._store = store
-        self._changed = changed
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
+        self._watchers: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
 
     def __len__(self) -> int:
         return len(self._led)
+
+    def replica(self, key: SharePartitionKey) -> Partition:
+        """Return the replica of a share partition's log. Raises like `get` where this broker does not lead it."""
+        replica = locate(self._broker, key.topic_id, key.partition)
+        if not replica.is_leader:
+            raise NotLeaderOrFollower
+        return replica
 
     async def get(self, key: SharePartitionKey) -> LedSharePartition:
         """Return a share partition, with its state read back.
 
         Raises UnknownTopicId, UnknownTopicOrPartition, NotLeaderOrFollower, and what the share coordinator answers.
         """
-        replica = locate(self._broker, key.topic_id, key.partition)
-        if not replica.is_leader:
-            raise NotLeaderOrFollower
+        replica = self.replica(key)
         led = self._led.get(key)
         if led is None or led.over is not None or led.leader_epoch != replica.leader_epoch:
             self._drop(key)
@@ -48,7 +53,7 @@ class LedSharePartitions:
                 replica.leader_epoch,
                 self._store,
                 limits=ShareLimits,
-                changed=partial(self._changed, key),
+                changed=partial(self.changed, key),
             )
         await led.load(lambda: replica.high_watermark)
         led.advance_log_start(replica.log_start_offset)
@@ -66,6 +71,26 @@ class LedSharePartitions:
         for key, led in tuple(self._led.items()):
             if key.group_id == group_id and led.is_loaded:
                 led.release_member(member_id)
+
+    def connection_closed(self, connection: object) -> None:
+        """End the sessions of a connection, and give up what their members hold."""
+        for session in self.sessions.close_all(connection):
+            self.release_member(*session.key)
+
+    def watch(self, key: SharePartitionKey, wake: Callable[[], None]) -> None:
+        """Call `wake` when records of a share partition may have become available, or it is finished."""
+        self._watchers.setdefault(key, {})[wake] = None
+
+    def unwatch(self, key: SharePartitionKey, wake: Callable[[], None]) -> None:
+        watchers = self._watchers.get(key, {})
+        watchers.pop(wake, None)
+        if not watchers:
+            self._watchers.pop(key, None)
+
+    def changed(self, key: SharePartitionKey) -> None:
+        """Wake what watches a share partition."""
+        for wake in tuple(self._watchers.get(key, ())):
+            wake()
 
     def close(self) -> None:
         """Finish all share partitions; their requests are answered with NOT_LEADER_OR_FOLLOWER."""

@@ -438,6 +438,8 @@ class BrokerServer:
     def _end_sessions(self, connection: Connection) -> None:
         for session_id in connection.session_ids:
             self.sessions.end(session_id)
+        if self.broker.made_share_partitions is not None:
+            self.broker.made_share_partitions.connection_closed(connection)
 
     # -- other nodes ----------------------------------------------------------------------------------------------
 

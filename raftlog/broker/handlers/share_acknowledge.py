@@ -1,0 +1,73 @@
+"""ShareAcknowledge 1-2: a member of a share group says what became of the records that it holds (KIP-932, 1222).
+
+It responds once the acknowledgements are written, each partition with its own error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import NONE, InvalidShareSessionEpoch
+from raftlog.broker.api import IN_TURNS, Api, NoChange
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.shared.share_requests import (
+    FIRST_EPOCH,
+    LOCK_MS,
+    acknowledge,
+    by_topic,
+    follow_session,
+    leader_fields,
+    node_endpoints,
+)
+from raftlog.metadata.features import check_share_version
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.sharing.share_sessions import SharedPartition
+
+API_KEY: Final = ApiKey.SHARE_ACKNOWLEDGE
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Respond once all acknowledgements are written or refused."""
+    check_share_version(broker.image())
+    if message.share_session_epoch == FIRST_EPOCH:
+        raise InvalidShareSessionEpoch("ShareAcknowledge opens no share session")
+    follow_session(broker, request, message)
+    outcomes = await acknowledge(broker, request, message)
+    make = response_builders(API_KEY, request.api_version)
+
+    def part(partition: SharedPartition) -> Any:
+        error = outcomes[partition]
+        error_code = NONE if error is None else error.code
+        return make.PartitionData(
+            partition_index=partition[1],
+            error_code=error_code,
+            error_message=None if error is None else error.message,
+            current_leader=leader_fields(broker, make, partition, error_code),
+        )
+
+    return build_response(
+        API_KEY,
+        request.api_version,
+        acquisition_lock_timeout=LOCK_MS,
+        responses=(
+            make.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=(part(each) for each in parts))
+            for topic_id, parts in by_topic(outcomes).items()
+        ),
+        node_endpoints=node_endpoints(broker, request, make, outcomes.items()),
+    )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded(
+        (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
+        by_part=(Right(Operation.READ, ResourceType.TOPIC),),
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(2,),
+)

@@ -1,0 +1,118 @@
+"""ShareFetch 1-2: a member of a share group gets records, and says what became of others (KIP-932, 1206, 1222).
+
+Acknowledgements come first, and then the member acquires records: of the partitions of its share session, waiting for
+them as Fetch does. A response has the partitions with records, with acknowledgements, and with errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import NONE, InvalidRequest
+from raftlog.broker.api import IN_TURNS, Api, NoChange
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.handlers.shared.share_reader import RECORD_LIMIT, Found, ShareReader
+from raftlog.broker.handlers.shared.share_requests import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    LOCK_MS,
+    Outcomes,
+    acknowledge,
+    by_topic,
+    follow_session,
+    leader_fields,
+    node_endpoints,
+    session_key,
+)
+from raftlog.metadata.features import check_share_version
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.sharing.share_sessions import SharedPartition, ShareSession
+
+API_KEY: Final = ApiKey.SHARE_FETCH
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Respond once acknowledgements are written, and there are records or the time is up."""
+    check_share_version(broker.image())
+    renews = getattr(message, "is_renew_ack", False)
+    if renews and (message.max_bytes or message.min_bytes or message.max_records or message.max_wait):
+        raise InvalidRequest("a request that renews locks fetches no records")
+    if not 0 <= getattr(message, "share_acquire_mode", 0) <= RECORD_LIMIT:
+        raise InvalidRequest("the acquire mode is unknown")
+    session = _session(broker, request, message)
+    outcomes = await acknowledge(broker, request, message)
+    found: dict[SharedPartition, Found] = {}
+    if not renews and message.share_session_epoch != FINAL_EPOCH:
+        found = await ShareReader(broker, request, session, message).read()
+    return _response(broker, request, outcomes, found)
+
+
+def _session(broker: BrokerContext, request: RequestContext, message: Any) -> ShareSession:
+    """Open or continue the session of a request, with its partitions."""
+    if message.share_session_epoch == FIRST_EPOCH:
+        acknowledges = any(each.acknowledgement_batches for it in message.topics for each in it.partitions)
+        sessions = broker.share_partitions.sessions
+        session = sessions.open(session_key(message), request.connection, acknowledges=acknowledges)
+    else:
+        session = follow_session(broker, request, message)
+    session.update(
+        ((topic.topic_id, each.partition_index) for topic in message.topics for each in topic.partitions),
+        ((topic.topic_id, index) for topic in message.forgotten_topics_data for index in topic.partitions),
+    )
+    return session
+
+
+def _response(
+    broker: BrokerContext,
+    request: RequestContext,
+    outcomes: Outcomes,
+    found: dict[SharedPartition, Found],
+) -> Any:
+    make, nothing = response_builders(API_KEY, request.api_version), Found()
+
+    def part(partition: SharedPartition) -> Any:
+        each, refused = found.get(partition, nothing), outcomes.get(partition)
+        codes = [NONE if error is None else error.code for error in (each.error, refused)]
+        return make.PartitionData(
+            partition_index=partition[1],
+            error_code=codes[0],
+            error_message=None if each.error is None else each.error.message,
+            acknowledge_error_code=codes[1],
+            acknowledge_error_message=None if refused is None else refused.message,
+            current_leader=leader_fields(broker, make, partition, codes[0] or codes[1]),
+            records=each.records,
+            acquired_records=tuple(
+                make.AcquiredRecords(
+                    first_offset=it.first_offset, last_offset=it.last_offset, delivery_count=it.delivery_count
+                )
+                for it in each.acquired
+            ),
+        )
+
+    errors = [(each, it.error) for each, it in found.items()] + list(outcomes.items())
+    return build_response(
+        API_KEY,
+        request.api_version,
+        acquisition_lock_timeout=LOCK_MS,
+        responses=(
+            make.ShareFetchableTopicResponse(topic_id=topic_id, partitions=(part(each) for each in parts))
+            for topic_id, parts in by_topic({**outcomes, **found}).items()
+        ),
+        node_endpoints=node_endpoints(broker, request, make, errors),
+    )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded(
+        (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
+        by_part=(Right(Operation.READ, ResourceType.TOPIC),),
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(2,),
+)

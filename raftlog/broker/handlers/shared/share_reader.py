@@ -1,0 +1,278 @@
+"""The reading half of ShareFetch: it reads the partitions of a share session, and acquires records for its member.
+
+A pass reads every partition from its next available offset on, and acquires nothing until that is enough for a
+response. It waits for a new high watermark, or until records become available again. From its read to its acquiring
+a fetch has the share partition to itself (`LedSharePartition.begin_read`), since records may come from the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.disk import Buffer
+from raftlog.base.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+    ShareSessionNotFound,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    from_code,
+)
+from raftlog.base.types import NO_EPOCH, NO_OFFSET
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.coordination.led_share_partition import LedSharePartition, fetched_batches
+from raftlog.broker.handlers.shared.fetch_reader import ColdRead
+from raftlog.broker.handlers.shared.share_requests import refused_topics
+from raftlog.broker.long_work.turns import each_part, together
+from raftlog.broker.network.fetch_sessions import SessionPartition
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.protocol.fetch import FetchPartition
+from raftlog.records.header import iter_headers
+from raftlog.replication.partition import Partition
+from raftlog.replication.replica_host import PartitionRead
+from raftlog.sharing.delivery import Acquired, AcquireRequest
+from raftlog.sharing.share_sessions import SharedPartition, ShareSession
+
+PARTITION_MAX_BYTES: Final = 1 << 20
+"""The most that is read of a partition at once, beside a larger batch. A member acquires few records at a time."""
+
+RECORD_LIMIT: Final = 1
+"""The acquire mode in which `max_records` is exact (KIP-1206)."""
+
+
+ANSWERED: Final = frozenset(
+    error.code
+    for error in (
+        CorruptMessage,
+        FencedLeaderEpoch,
+        InvalidRequest,
+        KafkaStorageError,
+        NotLeaderOrFollower,
+        TopicAuthorizationFailed,
+        UnknownServerError,
+        UnknownTopicId,
+        UnknownTopicOrPartition,
+    )
+)
+"""The errors of a partition that members know. With any other there are no records for now."""
+
+
+class Found(NamedTuple):
+    """What a ShareFetch has of a partition: an error, or records with the offsets that were acquired of them."""
+
+    error: KafkaError | None = None
+    records: Buffer = b""
+    acquired: Sequence[Acquired] = ()
+
+
+class _Read(NamedTuple):
+    """A partition that is being read."""
+
+    partition: SharedPartition
+    led: LedSharePartition
+    offset: int
+    read: PartitionRead
+    cold: ColdRead | None
+
+
+class ShareReader:
+    """One ShareFetch, from its first pass to its response. It may be parked on partitions (`FetchWaiter`)."""
+
+    def __init__(
+        self, broker: BrokerContext, request: RequestContext, session: ShareSession, message: Any
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._session = session
+        self._message = message
+        self._until = asyncio.get_running_loop().time() + max(0, message.max_wait) / 1_000
+        self._max_bytes = min(max(0, message.max_bytes), broker.config.fetch_max_bytes)
+        self._max_records = max(0, message.max_records)
+        self._is_record_limit = getattr(message, "share_acquire_mode", 0) == RECORD_LIMIT
+        self._woken = asyncio.Event()
+        self._wake = self._woken.set
+        self._parked: dict[Partition, SharePartitionKey] = {}
+        self._errors: dict[SharedPartition, KafkaError] = {}
+        self._size_bytes = 0
+
+    def wake(self, partition: Partition) -> None:
+        """Read again: the high watermark of a partition moved, or its replica no longer serves."""
+        self._wake()
+
+    async def read(self) -> dict[SharedPartition, Found]:
+        """Return what has records for the member, which are locked, and what has an error.
+
+        Raises ShareSessionNotFound if the session ends meanwhile.
+        """
+        self._session.at_end = self._wake
+        try:
+            while True:
+                self._woken.clear()
+                found = await self._pass(is_last=self._left_s() <= 0 or not self._session.partitions)
+                if found is not None:
+                    return found
+                try:
+                    async with asyncio.timeout(self._left_s()):
+                        await self._woken.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            self._session.at_end = None
+            for partition, key in self._parked.items():
+                partition.unpark(self)
+                self._broker.share_partitions.unwatch(key, self._wake)
+
+    def _left_s(self) -> float:
+        return float(self._until - asyncio.get_running_loop().time())
+
+    # -- a pass over the partitions ------------------------------------------------------------------------
+
+    async def _pass(self, *, is_last: bool) -> dict[SharedPartition, Found] | None:
+        """Return what is worth a response, or None to wait for more."""
+        env, partitions = self._broker.env, self._session.partitions
+        self._errors, self._size_bytes = {}, 0
+        refused = await refused_topics(self._broker, self._request, {each[0] for each in partitions})
+        self._errors |= {each: refused[each[0]] for each in partitions if each[0] in refused}
+        wanted = [each for each in partitions if each[0] not in refused]
+        reads: list[_Read] = []
+        try:
+            opened = await together(env, wanted, self._open)
+            await each_part(env, opened, lambda each: self._begin_read(*each, reads))
+            cold = [each.cold for each in reads if each.cold is not None]
+            if cold:
+                done = iter(await env.offload(lambda: [each.run() for each in cold]))
+                reads = [each if each.cold is None else _warm(each, next(done)) for each in reads]
+            self._check_session()
+            size_bytes = sum(len(each.read.records or b"") for each in reads)
+            if not (is_last or self._errors or size_bytes >= max(1, self._message.min_bytes)):
+                return None
+            found = await each_part(env, reads, self._acquire)
+        finally:
+            for each in reads:
+                each.led.end_read()
+        taken = {each.partition: it for each, it in zip(reads, found, strict=True) if it is not None}
+        self._session.fetched(taken)
+        answer = {each: Found(error) for each, error in self._errors.items()} | taken
+        return answer if answer or is_last else None
+
+    def _check_session(self) -> None:
+        """Raise ShareSessionNotFound once the session is over: its member would never see the records."""
+        sessions = self._broker.share_partitions.sessions
+        if self._session not in sessions or not self._request.is_awaited:
+            raise ShareSessionNotFound("the share session has ended")
+
+    def _open(self, partition: SharedPartition) -> asyncio.Future[LedSharePartition]:
+        key = self._key(partition)
+        return asyncio.get_running_loop().create_task(self._broker.share_partitions.get(key))
+
+    def _key(self, partition: SharedPartition) -> SharePartitionKey:
+        return SharePartitionKey(self._session.key.group_id, *partition)
+
+    def _begin_read(
+        self, partition: SharedPartition, led: LedSharePartition | KafkaError, reads: list[_Read]
+    ) -> None:
+        """Read a partition from its next available offset on, unless there is nothing to acquire."""
+        try:
+            if isinstance(led, KafkaError):
+                raise led
+            replica = self._broker.share_partitions.replica(self._key(partition))
+            self._park(partition, replica)
+            machine, offset = led.machine, led.machine.next_fetch_offset()
+            left = self._max_bytes - self._size_bytes
+            if machine.is_full or offset >= replica.high_watermark or (left <= 0 and reads):
+                return
+            if not led.begin_read(self._wake):
+                return
+            limit = min(left, PARTITION_MAX_BYTES)
+            read = self._read(partition, replica, led, limit=limit, min_one=not reads)
+        except KafkaError as error:
+            self._fail(partition, error)
+            return
+        if read is None:
+            led.end_read()
+            return
+        reads.append(read)
+        self._size_bytes += PARTITION_MAX_BYTES if read.cold is not None else len(read.read.records or b"")
+
+    def _read(
+        self,
+        partition: SharedPartition,
+        replica: Partition,
+        led: LedSharePartition,
+        *,
+        limit: int,
+        min_one: bool,
+    ) -> _Read | None:
+        """Return a read from the next available offset on; None without records."""
+        offset = led.machine.next_fetch_offset()
+        read = replica.read(offset, max(0, limit), min_one=min_one, current_leader_epoch=led.leader_epoch)
+        if read.error_code:
+            self._fail(partition, from_code(read.error_code))
+            return None
+        if read.records is not None:
+            return _Read(partition, led, offset, read, None) if read.records else None
+        entry = SessionPartition(
+            partition[0], FetchPartition(partition[1], NO_EPOCH, offset, NO_EPOCH, NO_OFFSET, limit)
+        )
+        entry.partition = replica
+        cold = ColdRead(
+            entry, read, limit=limit, end_offset=read.high_watermark, min_one=min_one, for_consumer=True
+        )
+        return _Read(partition, led, offset, read, cold)
+
+    def _park(self, partition: SharedPartition, replica: Partition) -> None:
+        if replica not in self._parked:
+            self._parked[replica] = key = self._key(partition)
+            replica.park(self)
+            self._broker.share_partitions.watch(key, self._wake)
+
+    def _fail(self, partition: SharedPartition, error: KafkaError) -> None:
+        """Note an error for the response, if it is one that members know."""
+        if error.code in ANSWERED:
+            self._errors[partition] = error
+
+    def _acquire(self, each: _Read) -> Found | None:
+        """Acquire records of a partition that was read; None if there are none."""
+        if each.read.error_code or not each.read.records:
+            return None
+        request = AcquireRequest(
+            self._message.member_id,
+            self._max_records,
+            max(1, self._message.batch_size),
+            self._is_record_limit,
+        )
+        batches = fetched_batches(each.read.records, None, read_committed=False)
+        try:
+            acquired = each.led.acquire(request, batches, fetch_offset=each.offset)
+        except KafkaError as error:
+            self._fail(each.partition, error)
+            return None
+        if not acquired:
+            return None
+        self._max_records -= sum(it.last_offset - it.first_offset + 1 for it in acquired)
+        return Found(None, _cut(each.read.records, acquired), acquired)
+
+
+def _warm(each: _Read, read: PartitionRead) -> _Read:
+    """Return a read with what the disk had."""
+    return each if each.cold is None else each._replace(read=each.cold.finish(read))
+
+
+def _cut(records: Buffer, acquired: Sequence[Acquired]) -> bytes:
+    """Return the record batches that have acquired records, and those between."""
+    first_offset, last_offset = acquired[0].first_offset, acquired[-1].last_offset
+    begins, ends, view = 0, 0, memoryview(records)
+    for position, header in iter_headers(view):
+        if header.last_offset < first_offset:
+            begins = position + header.length
+        elif header.base_offset <= last_offset:
+            ends = position + header.length
+    return bytes(view[begins:ends])
