@@ -220,6 +220,8 @@ def replace(
             former = ""  # this command comes again: the node has its new disk in the set
         else:
             steps.append(partial(_add, target, new, place, directory))
+    elif directory_id not in (None, voters[new]):
+        raise Failure(f"node {new} is a voter with directory {voters[new]}: replace that first")
     if former and voters.get(old_id) == former:
         removal = partial(_remove, target, old_id, _parse_directory(former))
         steps.insert(0 if new == old_id else len(steps), removal)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from raftlog.base.types import encode_uuid
 from raftlog.cli import exits
 from tests.cli.live import CommandLine
 from tests.cli.test_decommission import Writer, read_all
@@ -133,6 +135,10 @@ def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
     replaced = raftlog("quorum", "replace", str(old), "4", "--controller", cluster.controller_of(4))
     assert replaced.returncode == exits.OK, replaced.stderr
     assert voters_of(raftlog) == [each for each in NODES if each != old]
+    other = next(each for each in (1, 2, 3) if each != old)
+    where = ("--controller", cluster.controller_of(4), "--directory-id", encode_uuid(UUID(int=99)))
+    refused = raftlog("quorum", "replace", str(other), "4", *where)
+    assert refused.returncode == exits.FAILED and "replace that first" in refused.stderr, refused.stderr
     (found,) = [row for row in raftlog.rows("quorum", "replication") if row["node"] == 4]
     where = ("--controller", cluster.controller_of(4), "--directory-id", found["directory_id"])
     again = raftlog("quorum", "replace", "4", "4", *where)

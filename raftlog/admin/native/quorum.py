@@ -141,6 +141,8 @@ async def add_voter(call: Call) -> None:
             await _remove(call, node_id, voters[node_id])
         request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
         await call.node.submit(request, timeout=CHANGE_S)
+    elif asked not in (None, present := encode_uuid(voters[node_id])):
+        raise ApiError(409, f"node {node_id} is a voter with directory {present}: replace that first")
     if replaced is not None and replaced != node_id and replaced in voters:
         await _remove(call, replaced, voters[replaced])
 
