@@ -64,7 +64,7 @@ def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, 
     if broker.authorizer is None or not isinstance(needs, Demanded):
         return
     for right in needs.rights:
-        name = getattr(message, right.field) if right.field else CLUSTER_NAME
+        name = (getattr(message, right.field) or "") if right.field else CLUSTER_NAME
         demand(broker, request, right.operation, right.resource_type, name)
 
 

@@ -77,6 +77,11 @@ class LedSharePartitions:
         for session in self.sessions.close_all(connection):
             self.release_member(*session.key)
 
+    @property
+    def watched(self) -> int:
+        """The number of share partitions that are watched."""
+        return len(self._watchers)
+
     def watch(self, key: SharePartitionKey, wake: Callable[[], None]) -> None:
         """Call `wake` when records of a share partition may have become available, or it is finished."""
         self._watchers.setdefault(key, {})[wake] = None

@@ -93,7 +93,7 @@ class ShareReader:
         self._request = request
         self._session = session
         self._message = message
-        self._until = asyncio.get_running_loop().time() + max(0, message.max_wait) / 1_000
+        self._until: float = asyncio.get_running_loop().time() + max(0, message.max_wait) / 1_000
         self._max_bytes = min(max(0, message.max_bytes), broker.config.fetch_max_bytes)
         self._max_records = max(0, message.max_records)
         self._is_record_limit = getattr(message, "share_acquire_mode", 0) == RECORD_LIMIT
