@@ -36,9 +36,14 @@ from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
 from raftlog.metadata.bootstrap import BootstrapRecords
-from raftlog.metadata.broker_requests import BrokerHeartbeat, ChargeMutations, MutationsCharged
+from raftlog.metadata.broker_requests import (
+    BrokerHeartbeat,
+    ChargeMutations,
+    MutationsCharged,
+    RegisterBroker,
+)
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.controller_api import ErrorReply, Reply, Request
+from raftlog.metadata.controller_api import ErrorReply, Reply, Request, UnregisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.history import History
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
@@ -65,6 +70,10 @@ MIN_TICK_S: Final = 0.01
 """Shortest time between two ticks, when due work cannot be done yet."""
 
 Answer = Callable[[Reply], None]
+
+
+LEAVING: Final = (RegisterBroker, UnregisterBroker)
+"""The requests that take partitions off their broker, in several batches if need be."""
 
 
 class Controller:
@@ -260,8 +269,12 @@ class Controller:
         answer: Callable[[Any], None] = lambda outcome: None,
         *,
         causes: Causes = (),
+        leaving: frozenset[int] = frozenset(),
     ) -> None:
-        """Decide, in as many batches as needed; `causes` are why, for people."""
+        """Decide, in as many batches as needed; `causes` are why, for people.
+
+        The brokers `leaving` are fenced or unregistered with the last batch, and count as fenced from the second on.
+        """
 
         def decide_because(image: MetadataImage) -> Decision:
             self._causes = causes  # of the batch that is appended next
@@ -273,9 +286,14 @@ class Controller:
 
         def next_or_answer(outcome: Any) -> None:
             if outcome is DECIDE_AGAIN:
-                self._decide(decide, answer, causes=causes)
-            else:
-                answer(outcome)
+                self._fencing = self._fencing.union(leaving)
+                self._decide(decide, answer, causes=causes, leaving=leaving)
+                return
+            if not self._fencing.isdisjoint(leaving):
+                self._fencing = self._fencing.difference(leaving)
+                if self.active and any(map(self._is_unfenced, leaving)):
+                    self._sweep()  # a broker came back meanwhile
+            answer(outcome)
 
         self._runner.handle(decide_because, next_or_answer)
 
@@ -363,6 +381,7 @@ class Controller:
             lambda image: row.decide(image, request, self._circumstances(image, now)),
             done,
             causes=causes_of(request),
+            leaving=frozenset({request.broker_id} if isinstance(request, LEAVING) else ()),
         )
 
     def _circumstances(self, image: MetadataImage, now: float) -> Circumstances:
@@ -503,17 +522,11 @@ class Controller:
         if not reasons:
             return
         self._fencing = self._fencing.union(reasons)
-
-        def fenced(outcome: Any) -> None:
-            self._fencing = self._fencing.difference(reasons)
-            if self.active and any(map(self._is_unfenced, reasons)):
-                self._sweep()  # a broker came back meanwhile
-
         self._decide(
             lambda image: brokers.decide_fence_brokers(
                 image, reasons, **self._circumstances(image, now).rules
             ),
-            fenced,
+            leaving=frozenset(reasons),
             causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )
 

@@ -11,7 +11,7 @@ from raftlog.base.errors import InvalidRequest, NotController, StaleBrokerEpoch
 from raftlog.controller import leader_and_isr
 from raftlog.controller.controller import MIN_TICK_S, TICK_S
 from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
-from raftlog.metadata.controller_api import CreateTopics, ErrorReply, NewTopic
+from raftlog.metadata.controller_api import CreateTopics, ErrorReply, NewTopic, UnregisterBroker
 from raftlog.metadata.metadata_records import (
     Batch,
     BrokerChanged,
@@ -449,6 +449,28 @@ def test_what_one_batch_cannot_hold_takes_several(
     cluster.come_back(3)
     assert all(each.leader == 3 for each in cluster.image.topics["t"].partitions)
     assert all(len(decode_batch(each).records) <= 5 for each in cluster.journal[batches:])
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_broker_leaves_while_another_with_many_partitions_is_fenced(
+    monkeypatch: pytest.MonkeyPatch, registers: bool
+) -> None:
+    """It registers anew, or is unregistered: the other decision does not elect it again and again."""
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", *((1, 2)[:: 1 if number % 2 else -1] for number in range(30)))
+    cluster.commit_at_once = False
+    if registers:
+        cluster.active.peer_lost(1, cluster.now)
+        cluster.register(1)
+    else:
+        cluster.submit(UnregisterBroker(1))
+    cluster.die(2)
+    cluster.commit(80)
+    assert cluster.image.brokers[2].fenced and len(cluster.journal) == cluster.commit_index
+    assert registers == (1 in cluster.image.brokers)
+    assert {each.leader for each in cluster.image.topics["t"].partitions} == {-1}
 
 
 @pytest.mark.parametrize("replicas", [(1,), (1, 2)])
