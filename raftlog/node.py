@@ -54,7 +54,7 @@ from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
 from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.broker_requests import RegisterBroker
-from raftlog.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, finalized_level
+from raftlog.metadata.features import KRAFT_VERSION, SHARE_VERSION, SUPPORTED_FEATURES, finalized_level
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
@@ -526,8 +526,10 @@ class BrokerRole:
         self.replicas.on_metadata(old, new)
         self.coordinators.on_metadata(old, new)
         self.transactions.on_metadata(old, new)
-        if self.context.made_share_states is not None or SHARE_GROUP_STATE_TOPIC in new.topics:
-            self.context.share_states.on_metadata(old, new)
+        has_states = self.context.made_share_states is not None or SHARE_GROUP_STATE_TOPIC in new.topics
+        if has_states and finalized_level(new, SHARE_VERSION):  # before, a topic of that name is anyone's
+            before = old if finalized_level(old, SHARE_VERSION) else EMPTY_IMAGE
+            self.context.share_states.on_metadata(before, new)
         if self.context.made_share_partitions is not None:
             self.context.made_share_partitions.on_metadata()
         self.lifecycle.on_metadata()

@@ -24,7 +24,7 @@ REGRESSIONS: Final = (
     Regression("clock-jumps", 6.0, 7, "answer-about-an-earlier-clock"),
     Regression("compaction", 6.0, 5, "cleaned-beyond-stable"),
     Regression("consumer-churn", 6.0, 11, "revocations-forgotten"),
-    Regression("controller", 6.0, 40, "creation-not-repeatable"),
+    Regression("controller", 6.0, 12, "creation-not-repeatable"),
     Regression("corruption", 3.0, 4, "damage-taken-for-torn-tail"),
     Regression("corruption", 3.0, 173, "recovery-point-beyond-a-cut"),
     Regression("emptied-segments", 4.0, 1, "answers-without-records"),

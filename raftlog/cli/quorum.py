@@ -216,12 +216,18 @@ def replace(
     steps: list[Callable[[], None]] = []
     if new == old_id or new not in voters:
         directory = _directory_of(target, new, directory_id, votes=False)
-        steps.append(partial(_add, target, new, place, directory))
+        if voters.get(new) == encode_uuid(directory):
+            former = ""  # this command comes again: the node has its new disk in the set
+        else:
+            steps.append(partial(_add, target, new, place, directory))
+    elif directory_id not in (None, voters[new]):
+        raise Failure(f"node {new} is a voter with directory {voters[new]}: replace that first")
     if former and voters.get(old_id) == former:
         removal = partial(_remove, target, old_id, _parse_directory(former))
         steps.insert(0 if new == old_id else len(steps), removal)
     if not steps:
-        print(f"node {new} is a voter already, and node {old_id} is none")
+        rest = "" if new == old_id else f", and node {old_id} is none"
+        print(f"node {new} is a voter already{rest}")
     for position, step in enumerate(steps):
         try:
             step()

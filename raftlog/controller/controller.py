@@ -36,9 +36,14 @@ from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
 from raftlog.controller.requests import ROWS, Causes, causes_of
 from raftlog.metadata.bootstrap import BootstrapRecords
-from raftlog.metadata.broker_requests import BrokerHeartbeat, ChargeMutations, MutationsCharged
+from raftlog.metadata.broker_requests import (
+    BrokerHeartbeat,
+    ChargeMutations,
+    MutationsCharged,
+    RegisterBroker,
+)
 from raftlog.metadata.causes import Cause
-from raftlog.metadata.controller_api import ErrorReply, Reply, Request
+from raftlog.metadata.controller_api import ErrorReply, Reply, Request, UnregisterBroker
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.history import History
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
@@ -65,6 +70,10 @@ MIN_TICK_S: Final = 0.01
 """Shortest time between two ticks, when due work cannot be done yet."""
 
 Answer = Callable[[Reply], None]
+
+
+LEAVING: Final = (RegisterBroker, UnregisterBroker)
+"""The requests that take partitions off their broker, in several batches if need be."""
 
 
 class Controller:
@@ -120,11 +129,12 @@ class Controller:
         self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
         self._registered: tuple[Mapping[int, BrokerState], Mapping[int, int]] = ({}, {})
-        self._doubted = self._without_room = frozenset[int]()
+        self._doubts: tuple[frozenset[int], ...] = ()
         self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
-        """The brokers' availability, without and with the suspicions of `_doubted`."""
+        """The brokers' availability, without and with the suspicions of `_doubts`."""
         self._connected: set[int] = set()
-        self._fencing: set[int] = set()
+        self._fencing: frozenset[int] = frozenset()
+        """The brokers that pending decisions fence; a new object after each change."""
         self._sweep_due = False
         self._configs_seen: object = None
         """The configs by which the eligible leaders were judged last."""
@@ -170,7 +180,7 @@ class Controller:
     def resign(self) -> None:
         """Give up leadership: waiting requests are answered with NOT_CONTROLLER."""
         was_active, self._phase = self._phase == "active", "idle"
-        self._fencing.clear()
+        self._fencing = frozenset()
         self._runner.stand_down(NotController("this node is not the active controller"))
         if was_active:
             self._log.info("controller_resigned", controller_epoch=self._term)
@@ -259,8 +269,12 @@ class Controller:
         answer: Callable[[Any], None] = lambda outcome: None,
         *,
         causes: Causes = (),
+        leaving: frozenset[int] = frozenset(),
     ) -> None:
-        """Decide, in as many batches as needed; `causes` are why, for people."""
+        """Decide, in as many batches as needed; `causes` are why, for people.
+
+        The brokers `leaving` are fenced or unregistered with the last batch, and count as fenced from the second on.
+        """
 
         def decide_because(image: MetadataImage) -> Decision:
             self._causes = causes  # of the batch that is appended next
@@ -272,9 +286,14 @@ class Controller:
 
         def next_or_answer(outcome: Any) -> None:
             if outcome is DECIDE_AGAIN:
-                self._decide(decide, answer, causes=causes)
-            else:
-                answer(outcome)
+                self._fencing = self._fencing.union(leaving)
+                self._decide(decide, answer, causes=causes, leaving=leaving)
+                return
+            if not self._fencing.isdisjoint(leaving):
+                self._fencing = self._fencing.difference(leaving)
+                if self.active and any(map(self._is_unfenced, leaving)):
+                    self._sweep()  # a broker came back meanwhile
+            answer(outcome)
 
         self._runner.handle(decide_because, next_or_answer)
 
@@ -285,17 +304,21 @@ class Controller:
             getattr(self._log, effect.level)(effect.name, **effect.fields)
 
     def _availability(self, image: MetadataImage) -> BrokerAvailability:
-        """Return the brokers' availability; rebuilt only when the brokers or the suspicions have changed."""
+        """Return the brokers' availability; rebuilt only when the brokers or the suspicions have changed.
+
+        Brokers that are being fenced count as fenced, which may take several batches. Else another decision of several
+        batches would elect them again, and both would never end.
+        """
         registered = image.brokers, image.decommissions
         if registered[0] is not self._registered[0] or registered[1] is not self._registered[1]:
             self._registered = registered
             self._undoubted = availability_of(image)
-            self._doubted = self._without_room = frozenset()
-            self._stand = self._undoubted
-        doubts, full = self._soft.suspected, self._soft.without_room
-        if doubts is not self._doubted or full is not self._without_room:
-            self._doubted, self._without_room = doubts, full
-            self._stand = self._undoubted.with_suspected(doubts).without_room(full)
+            self._doubts = ()
+        doubts = self._soft.suspected, self._soft.without_room, self._fencing
+        if doubts != self._doubts:
+            self._doubts, (suspected, full, fencing) = doubts, doubts
+            stand = self._undoubted.with_suspected(suspected).without_room(full)
+            self._stand = stand.with_fenced(fencing)
         return self._stand
 
     def _unclean(self, image: MetadataImage) -> UncleanRule:
@@ -358,6 +381,7 @@ class Controller:
             lambda image: row.decide(image, request, self._circumstances(image, now)),
             done,
             causes=causes_of(request),
+            leaving=frozenset({request.broker_id} if isinstance(request, LEAVING) else ()),
         )
 
     def _circumstances(self, image: MetadataImage, now: float) -> Circumstances:
@@ -497,16 +521,12 @@ class Controller:
                 reasons[broker_id] = reason
         if not reasons:
             return
-        self._fencing |= reasons.keys()
-
-        def fenced(outcome: Any) -> None:
-            self._fencing -= reasons.keys()
-
+        self._fencing = self._fencing.union(reasons)
         self._decide(
             lambda image: brokers.decide_fence_brokers(
                 image, reasons, **self._circumstances(image, now).rules
             ),
-            fenced,
+            leaving=frozenset(reasons),
             causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )
 

@@ -147,7 +147,9 @@ def _unsettled(
     allowed: bool | None = None
     for _, index in partitions:
         state = topic.partitions[index]
-        lacks = lost_replicas.affects(topic_id, index, (*state.isr, *state.eligible))
+        lacks = lost_replicas is not NO_LOST_REPLICAS and lost_replicas.affects(
+            topic_id, index, (*state.isr, *state.eligible)
+        )
         moves = bool(state.adding_replicas or state.removing_replicas)
         calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
         if calm and not moves and state.leader not in availability.draining:
@@ -187,7 +189,8 @@ def update_leader_and_isr(
     No replica is elected uncleanly in the record that first notes its damage. It was trusted until then, so the
     election would look clean, and the replica must see that its damage is known.
 
-    If eligible leaders join the ISR, the record names all that may be eligible after it: no replica is both.
+    If eligible leaders join the ISR, the record names all that may be eligible after it: no replica is both. None is
+    after an unclean election.
     """
     isr, lost, joins = state.isr, state.isr_lost, False
     reader, lossy = state.leader, lost_replicas.broker_id
@@ -213,7 +216,7 @@ def update_leader_and_isr(
     if leader == NO_BROKER and unclean:
         leader = _unclean_leader(state, availability)
         if leader != NO_BROKER:
-            isr, lost = (leader,), False
+            isr, lost, sound, eligible, joins = (leader,), False, (), (), bool(state.eligible)
     if lost and availability.is_unfenced(reader):
         leader = reader
     change = _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)

@@ -38,4 +38,7 @@ def complete_reassignment(
         replicas=target,
         adding_replicas=(),
         removing_replicas=(),
+        eligible=None
+        if set(state.eligible) <= set(target)
+        else without(state.eligible, state.removing_replicas),
     )

@@ -66,6 +66,7 @@ from raftlog.metadata.usage import (
     scram_bytes,
     token_bytes,
     topic_bytes,
+    unregistered_bytes,
 )
 
 Key = TypeVar("Key")
@@ -275,7 +276,7 @@ class _Builder:
         if after.rack != (None if before is None else before.rack):
             self.topics_changed()  # the racks of its replicas
         if record.broker_id in self.departed:
-            self.departed.pop(record.broker_id)
+            self.size_bytes -= unregistered_bytes(self.departed.pop(record.broker_id))
         self.size_bytes += broker_bytes(after) - (0 if before is None else broker_bytes(before))
 
     def broker_changed(self, record: BrokerChanged) -> None:
@@ -303,6 +304,7 @@ class _Builder:
             is_kept = level >= KEEPS_UNREGISTERED
             last = broker if is_kept else only_directories(broker.broker_id, record.directory_ids)
             self.departed[broker.broker_id] = last
+            self.size_bytes += unregistered_bytes(last)
 
     def topic_created(self, record: TopicCreated) -> None:
         assert record.name not in self.topics, "a topic is created once"

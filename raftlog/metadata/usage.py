@@ -34,6 +34,7 @@ SCRAM_BYTES: Final = 256
 """The size of a credential without the user's name: two keys of 64 bytes, and a salt (see `MAX_SALT_BYTES`)."""
 VOTER_BYTES: Final = 24
 DECOMMISSION_BYTES: Final = 12
+_DEPARTED_BYTES: Final = 12
 _ENTITY_BYTES: Final = 16
 _QUOTA_BYTES: Final = 16
 
@@ -69,6 +70,11 @@ def broker_bytes(broker: BrokerState | RegisterBroker) -> int:
         texts = (each.listener, each.host, each.security_protocol)
         size_bytes += _ENDPOINT_BYTES + sum(map(text_bytes, texts))
     return size_bytes + sum(_FEATURE_BYTES + text_bytes(each.name) for each in broker.features)
+
+
+def unregistered_bytes(broker: BrokerState) -> int:
+    """Return the bytes of a last registration that is kept; a snapshot also has its directories for older releases."""
+    return _DEPARTED_BYTES + broker_bytes(broker) + _DIRECTORY_BYTES * len(broker.directory_ids)
 
 
 def acl_bytes(acl: Acl) -> int:
@@ -112,6 +118,7 @@ def usage_of(image: MetadataImage) -> Usage:
         tokens=len(image.tokens),
         size_bytes=sum(map(topic_bytes, image.topics.values()))
         + sum(map(broker_bytes, image.brokers.values()))
+        + sum(map(unregistered_bytes, image.unregistered.values()))
         + sum(resource_bytes(name, values) for (_, name), values in image.configs.items())
         + sum(map(acl_bytes, image.acls))
         + sum(scram_bytes(user) for user, _ in image.scram)

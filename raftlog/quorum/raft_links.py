@@ -280,19 +280,26 @@ class RaftLinks:
         A node that is no voter dials all, since they do not know its address. It also dials the voters of its config:
         the newest set of its log may be old. A voter whose voters change dials all, since a voter with a higher id may
         lack the set with this node. A voter of the config without any link does so too: it may be removed since. A
-        voter of a set without any link dials its config's: all others may be replaced since.
+        voter of a set without any link dials its config's: all others may be replaced since, or have moved.
         """
-        voters, is_alone = self._voters, self._unlinked_looks >= UNLINKED_LOOKS
+        voters, is_alone = self._voters, self._is_alone
         dials_all = voters.current is not None or not voters.is_voter or is_alone
         lower = (peer for peer in self._peers if dials_all or peer < self._identity.node_id)
         configured = () if voters.is_voter and not is_alone else self._configured
         return sorted({*lower, *self._hinted, *configured} - {self._identity.node_id})
 
+    @property
+    def _is_alone(self) -> bool:
+        """Whether this node has long been without any link."""
+        return self._unlinked_looks >= UNLINKED_LOOKS
+
     def _address(self, peer: int, attempt: int = 0) -> tuple[str, int] | None:
-        """Return the address for an attempt to dial. A voter that has moved is dialled at either address in turn."""
-        known, hinted = self._peers.get(peer) or self._configured.get(peer), self._hinted.get(peer)
-        first, second = (hinted, known) if attempt % 2 else (known, hinted)
-        return first or second
+        """Return the address for an attempt to dial. A voter that may have moved is dialled at each address in turn."""
+        known, hinted, configured = (each.get(peer) for each in (self._peers, self._hinted, self._configured))
+        use_config = self._is_alone or known is None
+        addresses = dict.fromkeys((known, hinted, configured if use_config else None))
+        usable = [each for each in addresses if each is not None]
+        return usable[attempt % len(usable)] if usable else None
 
     def _spawn(self, coroutine: Callable[[], None] | object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from raftlog.base.types import encode_uuid
 from raftlog.cli import exits
 from tests.admin.conftest import Api
 from tests.cli.live import CommandLine
@@ -78,6 +80,11 @@ def test_a_voter_is_replaced(cluster: Joining, api: Api) -> None:
             assert replaced.status == 204, replaced.body
             until(lambda new=new: voters_of(api) == [new], "it votes alone")  # type: ignore[misc]
     assert api.ask("POST", voters, {**bodies[1], "replaces": 1}).status == 409
+    elsewhere = {**bodies[1], "replaces": 2, "directory_id": encode_uuid(UUID(int=99))}
+    assert api.ask("POST", voters, elsewhere).status == 409, "the set has another disk"
+    (present,) = quorum(api)["voters"]
+    again = api.ask("POST", voters, {**bodies[1], "replaces": 1, "directory_id": present["directory_id"]})
+    assert again.status == 204, "the disk is in the set already"
 
 
 def test_the_last_voter_stays(cluster: Joining, api: Api) -> None:

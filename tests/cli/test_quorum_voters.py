@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from raftlog.base.types import encode_uuid
 from raftlog.cli import exits
 from tests.cli.live import CommandLine
 from tests.cli.test_decommission import Writer, read_all
@@ -124,7 +126,7 @@ def test_the_living_leader_is_removed(cluster: Joining, raftlog: CommandLine) ->
 
 
 def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
-    """In one command: the new voter is added before the former is removed."""
+    """In one command: the new voter is added before the former is removed. With its present disk it stays."""
     assert raftlog("quorum", "remove", "4").returncode == exits.OK
     raftlog.rows_once(
         lambda rows: any(row["node"] == 4 and row["directory_id"] for row in rows), "quorum", "replication"
@@ -133,6 +135,14 @@ def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
     replaced = raftlog("quorum", "replace", str(old), "4", "--controller", cluster.controller_of(4))
     assert replaced.returncode == exits.OK, replaced.stderr
     assert voters_of(raftlog) == [each for each in NODES if each != old]
+    other = next(each for each in (1, 2, 3) if each != old)
+    where = ("--controller", cluster.controller_of(4), "--directory-id", encode_uuid(UUID(int=99)))
+    refused = raftlog("quorum", "replace", str(other), "4", *where)
+    assert refused.returncode == exits.FAILED and "replace that first" in refused.stderr, refused.stderr
+    (found,) = [row for row in raftlog.rows("quorum", "replication") if row["node"] == 4]
+    where = ("--controller", cluster.controller_of(4), "--directory-id", found["directory_id"])
+    again = raftlog("quorum", "replace", "4", "4", *where)
+    assert (again.returncode, again.stdout) == (exits.OK, "node 4 is a voter already\n"), again.stderr
 
 
 def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: CommandLine) -> None:

@@ -11,7 +11,7 @@ from raftlog.base.errors import InvalidRequest, NotController, StaleBrokerEpoch
 from raftlog.controller import leader_and_isr
 from raftlog.controller.controller import MIN_TICK_S, TICK_S
 from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
-from raftlog.metadata.controller_api import CreateTopics, ErrorReply, NewTopic
+from raftlog.metadata.controller_api import CreateTopics, ErrorReply, NewTopic, UnregisterBroker
 from raftlog.metadata.metadata_records import (
     Batch,
     BrokerChanged,
@@ -449,6 +449,64 @@ def test_what_one_batch_cannot_hold_takes_several(
     cluster.come_back(3)
     assert all(each.leader == 3 for each in cluster.image.topics["t"].partitions)
     assert all(len(decode_batch(each).records) <= 5 for each in cluster.journal[batches:])
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_broker_leaves_while_another_with_many_partitions_is_fenced(
+    monkeypatch: pytest.MonkeyPatch, registers: bool
+) -> None:
+    """It registers anew, or is unregistered: the other decision does not elect it again and again."""
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", *((1, 2)[:: 1 if number % 2 else -1] for number in range(30)))
+    cluster.commit_at_once = False
+    if registers:
+        cluster.active.peer_lost(1, cluster.now)
+        cluster.register(1)
+    else:
+        cluster.submit(UnregisterBroker(1))
+    cluster.die(2)
+    cluster.commit(80)
+    assert cluster.image.brokers[2].fenced and len(cluster.journal) == cluster.commit_index
+    assert registers == (1 in cluster.image.brokers)
+    assert {each.leader for each in cluster.image.topics["t"].partitions} == {-1}
+
+
+@pytest.mark.parametrize("replicas", [(1,), (1, 2)])
+def test_two_brokers_with_many_partitions_are_fenced_at_once(
+    monkeypatch: pytest.MonkeyPatch, replicas: tuple[int, ...]
+) -> None:
+    """Neither decision, nor an update of all partitions, elects what another has taken its partitions off."""
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3)
+    cluster.assign("t", *(replicas[:: 1 if number % 2 else -1] for number in range(30)))
+    cluster.commit_at_once = False
+    for broker_id in (1, 2):
+        cluster.die(broker_id)
+    cluster.active._sweep()
+    cluster.commit(50)
+    assert cluster.image.brokers[1].fenced and cluster.image.brokers[2].fenced
+    assert len(cluster.journal) == cluster.commit_index, "it has ended"
+    assert {each.leader for each in cluster.image.topics["t"].partitions} == {-1}
+
+
+def test_broker_that_comes_back_while_it_is_fenced_leads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as fenced until that decision ends, and then as what it is."""
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
+    cluster = ControllerCluster()
+    cluster.start(1, 2)
+    cluster.assign("t", *[(1,)] * 10)
+    cluster.commit_at_once = False
+    cluster.die(1)
+    cluster.active.peer_connected(1, cluster.now)
+    cluster.register(1)
+    cluster.commit()
+    cluster.heartbeat(1)
+    cluster.commit()
+    assert not cluster.image.brokers[1].fenced
+    assert {each.leader for each in cluster.image.topics["t"].partitions} == {1}
 
 
 def test_new_controller_settles_what_its_predecessor_left_half_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,7 @@ class ControllerMachine(RuleBasedStateMachine):
         self.disks: dict[int, tuple[UUID, ...]] = {}
         self.unclean_asked = False
         self.replaced: set[int] = set()
-        """The brokers that have had another disk."""
+        """The brokers that have come, or tried to come, with another disk."""
         self.reported: set[tuple[UUID, int, int]] = set()
         """The replicas that have been reported as damaged."""
 
@@ -162,6 +162,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def _come(self, broker_id: int, *, wiped: bool = False) -> None:
         self.cluster.active.peer_connected(broker_id, self.cluster.now)
+        self._note_wipe(broker_id, wiped)
         self.cluster.register(broker_id, wiped=wiped)
         self.cluster.commit()
         if broker_id in self.cluster.image.brokers:
@@ -239,7 +240,12 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(broker_id=BROKERS, wiped=st.booleans())
     def register(self, broker_id: int, wiped: bool) -> None:
         self.cluster.active.peer_lost(broker_id, self.cluster.now)
+        self._note_wipe(broker_id, wiped)
         self.replies.append(self.cluster.register(broker_id, wiped=wiped))
+
+    def _note_wipe(self, broker_id: int, wiped: bool) -> None:
+        if wiped:
+            self.replaced.add(broker_id)
 
     @rule(broker_id=BROKERS, want_fence=st.booleans(), want_shutdown=st.booleans(), behind=st.booleans())
     def heartbeat(self, broker_id: int, want_fence: bool, want_shutdown: bool, behind: bool) -> None:
@@ -498,7 +504,6 @@ class ControllerMachine(RuleBasedStateMachine):
         """A broker's new disk is empty."""
         if self.disks.setdefault(broker_id, disk) != disk:
             self.disks[broker_id] = disk
-            self.replaced.add(broker_id)
             self.logs.update({key: 0 for key in self.logs if key[2] == broker_id})
 
     def _check_partition(self, image: MetadataImage, state: PartitionState) -> None:

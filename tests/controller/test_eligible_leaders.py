@@ -12,6 +12,7 @@ from raftlog.base.errors import InvalidReplicaAssignment
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.eligible_leaders import ELIGIBLE_SINCE, min_insync_rule, with_eligible_leaders
 from raftlog.controller.leader_and_isr import update_leader_and_isr
+from raftlog.controller.reassignment_completion import complete_reassignment
 from raftlog.metadata.controller_api import (
     AlterConfigs,
     AlterReassignments,
@@ -311,6 +312,31 @@ def test_reassignment_is_not_cancelled_while_only_added_replicas_are_eligible_in
     assert seen(cluster) == (1, (1,), (4,))
     cluster.come_back(4)
     assert seen(cluster) == (4, (4,), ())
+
+
+def test_unregistration_survives_an_unclean_election_that_ends_a_reassignment(
+    cluster: ControllerCluster,
+) -> None:
+    """It applies the records of its updates, and eligible leaders are no replicas any more."""
+    cluster.start(4)
+    damaged_last(cluster)
+    cluster.die(1)
+    allowed = ConfigOp("unclean.leader.election.enable", "true")
+    cluster.ask(AlterConfigs((ConfigAlteration("topic", TOPIC, (allowed,)),)))
+    cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, (4,)),)))
+    cluster.ask(UnregisterBroker(3))
+    assert seen(cluster) == (4, (4,), ()) and state(cluster).replicas == (4,)
+    assert cluster.image.unregistered == {}
+
+
+def test_end_of_a_reassignment_leaves_no_eligible_leader_that_is_no_replica() -> None:
+    """Its record can be applied as it is."""
+    before = PartitionState((2, 3, 1), (2, 3), 2, removing_replicas=(1,), eligible=(1,))
+    end = complete_reassignment(
+        UUID(int=1), 0, before, BrokerAvailability(frozenset((2, 3)), frozenset(), frozenset())
+    )
+    assert end is not None
+    assert changed(before, end).eligible == ()
 
 
 def test_eligible_leaders_take_the_place_of_a_reader_that_gets_another_disk(

@@ -37,6 +37,7 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_levels import FIELDS_SINCE, RECORDS_SINCE, check_records
 from raftlog.metadata.record_replay import apply_records
 from raftlog.metadata.snapshot import decode_image, encode_image
+from raftlog.metadata.usage import usage_of
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 
 RULE = Acl(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:al", "*", Operation.READ, Permission.ALLOW)
@@ -140,6 +141,8 @@ def test_an_older_image_keeps_only_the_directories_of_unregistered_brokers(level
     kept = only_directories(7, (UUID(int=1),)) if level == 2 else before.brokers[7]
     assert after.unregistered == {7: kept}
     assert decode_image(encode_image(after)).unregistered == {7: kept}
+    again = apply_records(after, (BrokerRegistered(7, UUID(int=8), (), None, (UUID(int=1),)),))
+    assert [each.usage for each in (after, again)] == [usage_of(each) for each in (after, again)]
 
 
 def test_a_snapshot_of_level_0_is_one_of_0_2_0() -> None:

@@ -141,6 +141,7 @@ def test_snapshot_of_before_features_is_read() -> None:
     image = MetadataImage(
         features={"group.version": 0}, features_epoch=9, topics_offset=7, unregistered=departed
     )
+    image = replace(image, usage=usage_of(image))
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
     assert parts[9:11] == [{"group.version": 0}, 9]
     assert decode_image(encode_image(image)) == image

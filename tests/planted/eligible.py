@@ -20,6 +20,7 @@ from raftlog.controller import (
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS, LostReplicas
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
+from raftlog.metadata.record_replay import changed
 from raftlog_chaos.scenarios.eligible_leaders import eligible_leaders as play
 from tests.planted.plant import Plant
 
@@ -126,19 +127,31 @@ def hide_the_damage_of_an_eligible_leader(patch: pytest.MonkeyPatch) -> None:
     def at_once(
         topic_id: Any, index: int, state: PartitionState, *, unclean: bool, **rest: Any
     ) -> PartitionChanged | None:
-        lost, availability = rest.get("lost_replicas", NO_LOST_REPLICAS), rest["availability"]
+        lost, members = rest.get("lost_replicas", NO_LOST_REPLICAS), state.eligible if state.isr_lost else ()
         change = update(topic_id, index, state, unclean=unclean, **rest)
-        if (
-            change is not None
-            and unclean
-            and state.isr_lost
-            and lost.affects(topic_id, index, state.eligible)
-        ):
-            leader = leader_and_isr._unclean_leader(state, availability)
+        if change is not None and unclean and lost.affects(topic_id, index, members):
+            leader = leader_and_isr._unclean_leader(state, rest["availability"])
             change = replace(change, leader=leader, isr=(leader,), isr_lost=False, eligible=())
         return change
 
     patch.setattr(leader_and_isr, "update_leader_and_isr", at_once)
+
+
+def keep_what_is_no_replica_eligible(patch: pytest.MonkeyPatch) -> None:
+    """The records of an unclean election and of a reassignment's end name no eligible leaders by themselves."""
+    update, complete = leader_and_isr.update_leader_and_isr, leader_and_isr.complete_reassignment
+
+    def unnamed(topic_id: Any, index: int, state: PartitionState, **rest: Any) -> PartitionChanged | None:
+        change = update(topic_id, index, state, **rest)
+        uncleanly = change is not None and change.leader >= 0 and changed(state, change).unclean_epoch >= 0
+        return replace(change, eligible=None) if change is not None and uncleanly else change
+
+    def ended(*given: Any) -> PartitionChanged | None:
+        end = complete(*given)
+        return None if end is None else replace(end, eligible=None)
+
+    patch.setattr(leader_and_isr, "update_leader_and_isr", unnamed)
+    patch.setattr(leader_and_isr, "complete_reassignment", ended)
 
 
 def cancel_to_a_damaged_replica(patch: pytest.MonkeyPatch) -> None:
@@ -199,6 +212,13 @@ PLANTS = [
         play,
         hide_the_damage_of_an_eligible_leader,
         test=f"{UNIT}::test_damaged_eligible_leader_of_a_lost_isr_is_elected_as_unclean",
+    ),
+    Plant(
+        "eligible-beyond-the-replicas",
+        "KIP-966 broken invariant",
+        play,
+        keep_what_is_no_replica_eligible,
+        test=f"{UNIT}::test_unregistration_survives_an_unclean_election_that_ends_a_reassignment",
     ),
     Plant(
         "cancelled-to-a-damaged-replica",

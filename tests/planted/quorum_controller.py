@@ -13,6 +13,7 @@ from raftlog.base.errors import KafkaError, NotController
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.controller import brokers
+from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.controller import Controller
 from raftlog.metadata import loader, record_replay
 from raftlog.metadata.broker_requests import AllocateProducerIds, ProducerIdBlock
@@ -146,6 +147,20 @@ def go_by_the_first_quotas(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClientQuotas, "follow", follow_once)
 
 
+def believe_in_brokers_that_are_fenced(patch: pytest.MonkeyPatch) -> None:
+    """A broker counts as alive until it is fenced, so another decision undoes the first batches of that."""
+    availability = Controller._availability
+
+    def without_pending(controller: Controller, image: MetadataImage) -> BrokerAvailability:
+        fencing, controller._fencing = controller._fencing, frozenset()
+        try:
+            return availability(controller, image)
+        finally:
+            controller._fencing = fencing
+
+    patch.setattr(Controller, "_availability", without_pending)
+
+
 scenario = partial(Plant, scenario=controller_scenario, seconds=6.0)
 
 PLANTS = [
@@ -182,6 +197,13 @@ PLANTS = [
         "KIP-730",
         plant=forget_given_producer_ids,
         note="producers fence each other",
+    ),
+    scenario(
+        "fenced-without-end",
+        "liveness",
+        plant=believe_in_brokers_that_are_fenced,
+        note="two brokers with very many partitions",
+        test="tests/controller/test_controller.py::test_two_brokers_with_many_partitions_are_fenced_at_once",
     ),
     scenario(
         "departing-node-elected",

@@ -184,6 +184,11 @@ def move_in_the_set_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VoterChanges, "_find", find_once)
 
 
+def trust_the_set_alone(patch: pytest.MonkeyPatch) -> None:
+    """A voter without any link dials the addresses of its set, and never those of its config."""
+    patch.setattr(RaftLinks, "_is_alone", False)
+
+
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
@@ -253,6 +258,13 @@ PLANTS = [
         plant=dial_the_old_address,
         note="no link to a leader",
         test="tests/quorum/test_voter_moves.py::test_a_node_with_an_old_set_finds_a_leader_that_has_moved",
+    ),
+    row(
+        "config-not-dialled-alone",
+        "KIP-853 UpdateRaftVoter",
+        plant=trust_the_set_alone,
+        note="no leader after all voters have moved",
+        test="tests/quorum/test_voter_moves.py::test_voters_that_all_moved_find_each_other_by_their_configs",
     ),
     row(
         "move-in-the-set-before",

@@ -105,6 +105,26 @@ def test_a_node_with_an_old_set_finds_a_leader_that_has_moved() -> None:
     run(test)
 
 
+def test_voters_that_all_moved_find_each_other_by_their_configs() -> None:
+    """The set has their former addresses alone, and no node is left that could change it."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        world.cluster.crash(1, 2, 3, 4)
+        moved = {node: (host, 9999) for node, (host, _) in world.cluster.voters.items()}
+        for node in (1, 2, 3):
+            world.cluster.configs[node] = moved
+            world.cluster.ports[node] = 9999
+        world.cluster.boot(1, 2, 3)
+        leader = await world.cluster.leader()
+        there = world.cluster.nodes[leader].own_move
+        assert there is not None and (there.host, there.port) == moved[leader]
+        assert await world.ask(lambda changes, until: changes.move(there, until)) is None
+
+    run(test)
+
+
 def test_a_voter_knows_that_it_has_moved() -> None:
     """Its config names another address of itself than the newest set."""
 

@@ -135,10 +135,14 @@ async def add_voter(call: Call) -> None:
         voters = await _voters(call)
     if replaced == node_id or node_id not in voters:
         directory_id = await _directory_of(call, node_id, asked, votes=False)
+        if voters.get(node_id) == directory_id:
+            return  # this request comes again
         if replaced == node_id in voters:
             await _remove(call, node_id, voters[node_id])
         request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
         await call.node.submit(request, timeout=CHANGE_S)
+    elif asked not in (None, present := encode_uuid(voters[node_id])):
+        raise ApiError(409, f"node {node_id} is a voter with directory {present}: replace that first")
     if replaced is not None and replaced != node_id and replaced in voters:
         await _remove(call, replaced, voters[replaced])
 

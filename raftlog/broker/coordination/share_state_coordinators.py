@@ -87,7 +87,7 @@ class ShareStateCoordinators:
 
     def _tick(self) -> None:
         at = self._shards.moment()
-        self._forget_deleted_topics()
+        self._forget_deleted_topics(at.now)
         if at.now >= self._prunes_at:
             left = STATES_PER_TICK
             for coordinator in self._active():
@@ -99,18 +99,24 @@ class ShareStateCoordinators:
                 self._prunes_at = at.now + PRUNE_S
         self._schedule_tick()
 
-    def _forget_deleted_topics(self) -> None:
-        """Delete some states of topics that the metadata no longer has, in a single partition."""
+    def _forget_deleted_topics(self, now: float) -> None:
+        """Delete some states of topics that the metadata no longer has, in the partition not checked for longest."""
         topics = self._broker.image().topic_names
-        for shard in self._shards.all():
-            coordinator = shard.coordinator
-            if coordinator is not None and shard.topics_checked is not topics:
-                gone = [key for key in coordinator.states() if key.topic_id not in topics]
-                for key in gone[:STATES_PER_TICK]:
-                    coordinator.delete(key, _nobody_waits)
-                if not gone:
-                    shard.topics_checked = topics
-                return
+        due = [
+            each
+            for each in self._shards.all()
+            if each.coordinator is not None and each.topics_checked is not topics
+        ]
+        if not due:
+            return
+        shard = min(due, key=lambda each: each.checked_at)
+        assert shard.coordinator is not None
+        gone = [key for key in shard.coordinator.states() if key.topic_id not in topics]
+        for key in gone[:STATES_PER_TICK]:
+            shard.coordinator.delete(key, _nobody_waits)
+        shard.checked_at = now
+        if not gone:
+            shard.topics_checked = topics
 
     # -- where a state is ----------------------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ class ShareStateShard(CoordinatorShard[ShareStateCoordinator, ShareStateReplay])
     what: ClassVar = "share_state"
     topics_checked: object = None
     """The topics of the image with which no state of a deleted topic was found."""
+    checked_at: float = 0.0
+    """When the states were last compared with the topics, in loop seconds."""
 
     def _new_replay(self) -> ShareStateReplay:
         return ShareStateReplay()

@@ -126,6 +126,22 @@ def test_the_states_of_a_deleted_topic_go() -> None:
     run_scenario(scenario)
 
 
+def test_states_go_although_topics_change_all_the_time() -> None:
+    """Each partition of the states has its turn, also if the metadata is another with every look."""
+
+    async def scenario(node: ShareBroker) -> None:
+        keys = [KEY._replace(group_id=each) for each in "abcdefgh"]
+        assert {partition_for(str(each), PARTITIONS) for each in keys} == set(range(PARTITIONS))
+        for key in keys:
+            await node.share_states.initialize(InitializeState(key, 1))
+        for _ in range(20):
+            node.publish(topics={})
+            await node.pass_time(0.5)
+        assert len(node.share_states) == 0
+
+    run_scenario(scenario)
+
+
 def test_redundant_records_are_deleted() -> None:
     """A cold state gets a snapshot, and then all records before the oldest snapshot go; no state is lost."""
 

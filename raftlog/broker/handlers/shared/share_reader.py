@@ -142,7 +142,7 @@ class ShareReader:
                 self._broker.share_partitions.unwatch(key, self._wake)
 
     def _left_s(self) -> float:
-        return self._until - asyncio.get_running_loop().time()
+        return float(self._until - asyncio.get_running_loop().time())
 
     # -- a pass over the partitions ------------------------------------------------------------------------
 
