@@ -23,6 +23,7 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.dispatch import dispatch
 from raftlog.broker.links.peer_auth import API_KEY as HANDSHAKE_KEY
 from raftlog.broker.long_work.arrivals import Arrivals
+from raftlog.broker.long_work.long_turns import LongTurns
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.early_batches import EarlyBatches
@@ -412,7 +413,8 @@ class FakePartitionServer:
         )
         self.server = BrokerServer(self.broker, dispatch)
         self.server.arrivals = Arrivals(self.server.loop, lambda: 0.0, handshake_api_key=HANDSHAKE_KEY)
-        """No test has a busy turn of the loop because its machine is slow."""
+        self.server.long_turns = LongTurns(lambda: 0.0, self.server.counters.long_turns)
+        """No test has a busy or a long turn of the loop because its machine is slow."""
         self.server.schemas_loaded.update(EVERY_VERSION)
 
     async def _submit(self, request: Any, *, timeout: float | None = None) -> Any:

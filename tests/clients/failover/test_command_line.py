@@ -79,11 +79,15 @@ def test_a_batch_that_the_next_leader_has_is_not_written_again(cluster: Cluster)
     writer = start(cluster, "produce", "-t", "trips")
     with closed_at_the_end(cluster, writer):
         assert writer.stdin is not None
-        cluster.pause(third)
-        writer.stdin.write(b"".join(lines))
+        writer.stdin.write(lines[0])
+        writer.stdin.flush()
+        until(lambda: bytes_of(cluster, "trips", third) > 0, "the writer is connected")
+        first = bytes_of(cluster, "trips", leader)
+        cluster.pause(third)  # a second later the ISR is smaller
+        writer.stdin.write(b"".join(lines[1:]))
         writer.stdin.close()
         until(
-            lambda: 0 < bytes_of(cluster, "trips", leader) == bytes_of(cluster, "trips", successor),
+            lambda: first < bytes_of(cluster, "trips", leader) == bytes_of(cluster, "trips", successor),
             "the successor has the batch",
             seen=lambda: bytes_of(cluster, "trips", successor),
         )
