@@ -217,12 +217,8 @@ class Channel(asyncio.Protocol, Guard):
         is_first = self.close_reason is None
         self.close(f"{what} failed")
         if is_first:
-            log.exception(
-                "controller_connection_failed",
-                node_id=self.identity.node_id,
-                address=self.address,
-                what=what,
-            )
+            node_id = self.identity.node_id
+            log.exception("controller_connection_failed", node_id=node_id, address=self.address, what=what)
 
     def unsent_bytes(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
