@@ -94,13 +94,15 @@ class Connections:
         self._places: Places[Any] = Places(limits.connections, _cut, choose=self._choose)
 
     def begin(self, connection: Any, *, is_probe: bool = False) -> None:
-        """A request of this connection is being handled. A probe is short, and shows whether the node lives."""
+        """Note that a request of this connection is being handled. A probe is short, and shows whether the
+        node lives.
+        """
         self._busy.add(connection)
         if is_probe:
             self._probing.add(connection)
 
     def end(self, connection: Any) -> None:
-        """It has been answered."""
+        """Note that the request has been answered."""
         self._busy.discard(connection)
         self._probing.discard(connection)
         self._quiet_since[connection] = _now()
