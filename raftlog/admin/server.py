@@ -61,8 +61,7 @@ aiohttp_log = logging.getLogger("raftlog.admin.aiohttp")
 def _is_ours(record: logging.LogRecord) -> bool:
     """Return whether a log line of aiohttp is about an error of this node.
 
-    Bytes that are not HTTP are the client's error: TLS, a Kafka client at this port, a body that is not encoded as its
-    header says.
+    Bytes that are not HTTP are the client's error: TLS, Kafka's protocol, or a body that is not encoded as declared.
     """
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
