@@ -26,7 +26,7 @@ from raftlog.protocol.apis import ApiKey
 
 partition = noun("List and describe partitions; offsets, elections, moves.")
 
-LOOK_EVERY_S: Final = 0.3
+POLL_INTERVAL_S: Final = 0.3
 MOST_PARTITIONS: Final = 2_000
 """Partitions that one response describes."""
 
@@ -385,7 +385,7 @@ def _wait(target: Target, moving: set[PartitionKey]) -> None:
         screen.phase("partitions moved", len(moving))
         while left := moving & ongoing_moves(target).keys():
             screen.progress(len(moving) - len(left))
-            time_module.sleep(LOOK_EVERY_S)
+            time_module.sleep(POLL_INTERVAL_S)
 
 
 @verb(partition, "reassignments", prints_rows=True)

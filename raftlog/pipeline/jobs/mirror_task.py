@@ -15,8 +15,8 @@ from raftlog.pipeline.jobs.offset_map import runs
 from raftlog.pipeline.login import DENIED, denied
 
 SOURCE_HEADER: Final = "raftlog.mirror.source"
-LOOK_BACK: Final = 500
-"""Records at a target's end that are looked at first; four times as many each time that was not enough."""
+FIRST_READ_BACK: Final = 500
+"""Records at a target's end that are read first; four times as many each time that was not enough."""
 PATIENCE_S: Final = 120.0
 MOST_DIGITS: Final = 19
 """The maximum number of digits of an offset."""
@@ -174,7 +174,7 @@ def _already(
     tp = TopicPartition(*target)
     try:
         low, end = consumer.get_watermark_offsets(tp, timeout=PATIENCE_S, cached=False)
-        back = LOOK_BACK
+        back = FIRST_READ_BACK
         while True:
             begin = max(low, end - back)
             found = _copies(consumer, tp, (begin, end), source=source, settings=settings)
