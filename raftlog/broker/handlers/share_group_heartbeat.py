@@ -13,7 +13,7 @@ from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.rights import TOPIC, among, refusal
+from raftlog.broker.handlers.shared.group_heartbeats import assignment_field, check_subscription
 from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_GROUP_MEMBER_EPOCH
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.share.share_heartbeat import (
@@ -35,19 +35,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     check_share_version(broker.image())
     if not message.group_id:
         raise InvalidRequest("group_id must not be empty")
-    names = frozenset(message.subscribed_topic_names or ())
-    if await among(broker, request, Operation.DESCRIBE, TOPIC, names, log_if_denied=True) != names:
-        raise refusal(TOPIC)
+    await check_subscription(broker, request, message.subscribed_topic_names)
     heard = await _beat(broker, request, message)
     make = response_builders(API_KEY, request.api_version)
-    assignment = None
-    if heard.assignment is not None:
-        assignment = make.Assignment(
-            topic_partitions=tuple(
-                make.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(indexes)))
-                for topic_id, indexes in heard.assignment.items()
-            )
-        )
     configs = group_config(broker.config, broker.image().config("group", message.group_id))
     leaves = message.member_epoch == LEAVE_GROUP_MEMBER_EPOCH
     return build_response(
@@ -56,7 +46,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         member_id=heard.member_id,
         member_epoch=heard.epoch,
         heartbeat_interval=0 if leaves else configs.share_heartbeat_interval_ms,
-        assignment=assignment,
+        assignment=assignment_field(make, heard.assignment),
     )
 
 
