@@ -385,7 +385,7 @@ class VotersChange(FailingVoters):
         await self._move_each(record, [self.chance.choice(record.ids)])
 
     async def all_move(self, record: VotersRecord) -> None:
-        """All voters move: one after the other, or all at once while every node is down."""
+        """Move all voters: in turn, or together while every node is down."""
         nodes = self.chance.sample(record.ids, len(record.ids))
         if self.chance.random() < 0.5:
             await self._move_each(record, nodes)
@@ -432,7 +432,7 @@ class VotersChange(FailingVoters):
                 self.end_faults()
 
     async def unreached(self, record: VotersRecord) -> None:
-        """A node is to be added at an address where it is not. It holds up no change, and is refused by name."""
+        """Add a node at an address where it is not. It delays no other change, and is refused by name."""
         self.end_faults()
         await self.cluster.settle(b"reached%d" % self.cluster.oracle.acked)
         leader = await self.cluster.leader()
@@ -506,12 +506,12 @@ class VotersChange(FailingVoters):
         return None if driver.changes_voters else driver.voters.current
 
     async def ask_to_remove(self, leader: int, node: int, seconds: float) -> None:
-        """Ask one node once."""
+        """Send the request to a node once."""
         remove = partial(VoterRequests.remove, voter_id=node, directory_id=self.directories[node])
         await self._ask(leader, partial(_call, remove), seconds)
 
     async def _ask(self, leader: int, change: Change, seconds: float = ASK_S) -> None:
-        """Ask one node, and wait for the answer, the end of its process, or the deadline."""
+        """Send the request to a node, and wait for the answer, the end of its process, or the deadline."""
         ended: list[BaseException | None] = []
         quorum = self.cluster.nodes.get(leader)
         if quorum is None or not quorum.started:
