@@ -363,7 +363,7 @@ def test_refused_folder_without_a_sound_copy_asks_for_a_backup(tmp_path: Path, l
 
 
 def test_directory_id_is_new_once_its_line_and_the_copy_are_removed() -> None:
-    """A voter whose metadata log is lost is told to do so; without the second the copy brings the line back."""
+    """So a voter whose metadata log is lost gets a new id. The line alone comes back from the copy."""
     disk = SimDisk(0)
     path = "/data/meta.properties"
 
