@@ -24,6 +24,8 @@ class LedSharePartitions:
 
     def __init__(self, broker: LocalBroker, store: StateStore) -> None:
         self.sessions = ShareSessions()
+        self.limits_of: Callable[[str], ShareLimits] = lambda group_id: ShareLimits()
+        """Returns the limits of a group, as its configs say."""
         self._broker = broker
         self._store = store
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
@@ -52,7 +54,7 @@ class LedSharePartitions:
                 key,
                 replica.leader_epoch,
                 self._store,
-                limits=ShareLimits,
+                limits=partial(self.limits_of, key.group_id),
                 changed=partial(self.changed, key),
             )
         try:
