@@ -34,12 +34,6 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 TIMEOUT_MS: Final = 3_000
 """The timeout of a Metadata request's wait for the controller; clients retry."""
 
-SHARE_STATE_PARTITIONS: Final = 50
-SHARE_STATE_REPLICAS: Final = 3
-SHARE_STATE_MIN_ISR: Final = 2
-SHARE_STATE_SEGMENT_BYTES: Final = 100 * 1024 * 1024
-"""The defaults of `share.coordinator.state.topic.*` (KIP-932)."""
-
 _TELLING: Final = frozenset({InvalidReplicationFactor.code, InvalidTopic.code, PolicyViolation.code})
 """Errors that a retry will not change."""
 
@@ -134,18 +128,19 @@ def transactions_topic(broker: LocalBroker) -> NewTopic:
 
 def share_state_topic(broker: LocalBroker) -> NewTopic:
     """Return the creation request of __share_group_state. Its coordinators delete the records that do not count."""
-    replicas = _replicas(broker, SHARE_STATE_REPLICAS)
+    config = broker.config
+    replicas = _replicas(broker, config.share_coordinator_state_topic_replication_factor)
     return NewTopic(
         SHARE_GROUP_STATE_TOPIC,
-        num_partitions=SHARE_STATE_PARTITIONS,
+        num_partitions=config.share_coordinator_state_topic_num_partitions,
         replication_factor=replicas,
         configs={
             "cleanup.policy": "delete",
             "compression.type": "uncompressed",
-            "min.insync.replicas": str(min(SHARE_STATE_MIN_ISR, replicas)),
+            "min.insync.replicas": str(min(config.share_coordinator_state_topic_min_isr, replicas)),
             "retention.bytes": "-1",
             "retention.ms": "-1",
-            "segment.bytes": str(SHARE_STATE_SEGMENT_BYTES),
+            "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
             "unclean.leader.election.enable": "false",
         },
     )

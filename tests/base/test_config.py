@@ -68,6 +68,8 @@ def test_a_server_properties_of_kafka_4_starts_one_node_unchanged():
     assert config.metadata_log_dir == "/var/kraft-combined-logs"
     assert config.offsets_topic_replication_factor == 1
     assert (config.transaction_state_log_replication_factor, config.transaction_state_log_min_isr) == (1, 1)
+    assert config.share_coordinator_state_topic_replication_factor == 1
+    assert config.share_coordinator_state_topic_min_isr == 1
 
 
 def test_settings_that_only_kafka_has_are_named_in_one_warning():
@@ -77,8 +79,6 @@ def test_settings_that_only_kafka_has_are_named_in_one_warning():
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
-        "share.coordinator.state.topic.min.isr",
-        "share.coordinator.state.topic.replication.factor",
     ]
 
 

@@ -10,9 +10,11 @@ from raftlog.base.config import (
     NodeConfig,
     group_config,
     load_config,
+    settings_of,
     validate_group_configs,
 )
 from raftlog.base.config.describe import ConfigSource, describe_group
+from raftlog.base.config.share import LATEST
 from raftlog.base.errors import InvalidConfig
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
@@ -49,12 +51,22 @@ def test_what_was_set_while_the_bounds_were_wider_is_the_nearest_that_is_allowed
         ({HEARTBEAT: "often"}, "must be a whole number, but is 'often'"),
         ({HEARTBEAT: "0", SESSION: ""}, "heartbeat.interval.ms: .*; consumer.session.timeout.ms: "),
         ({"consumer.session.timeout": "50000"}, "there is no such group config, only consumer.session"),
-        ({"share.session.timeout.ms": "50000"}, "share.session.timeout.ms: there is no such group config"),
+        ({"share.session.timeout.ms": "44999"}, r"must be from 45000 \(group.share.min.\*\) to 60000"),
+        ({"share.heartbeat.interval.ms": "15001"}, "must be from 5000 .* to 15000"),
+        ({"share.record.lock.duration.ms": "999"}, "must be at least 1000"),
+        ({"share.record.lock.duration.ms": "60001"}, "must be from 15000 .* to 60000"),
+        ({"share.delivery.count.limit": "1"}, "must be at least 2"),
+        ({"share.delivery.count.limit": "11"}, "must be from 2 .* to 10"),
+        ({"share.partition.max.record.locks": "4001"}, "must be from 100 .* to 4000"),
+        ({"share.isolation.level": "serializable"}, "must be one of read_committed, read_uncommitted"),
+        ({"share.renew.acknowledge.enable": "1"}, "must be true or false"),
+        ({"share.auto.offset.reset": "none"}, "must be latest, earliest, or by_duration:"),
+        ({"share.assignment.interval.ms": "1"}, "there is no such group config"),
         ({"streams.num.standby.replicas": "1"}, "streams.num.*: there is no such group config"),
     ],
 )
 def test_a_bad_group_config_is_refused_by_name_and_rule(configs, rule):
-    """Out of the broker's bounds, malformed, or unknown; share and streams groups are not built."""
+    """Out of the broker's bounds, malformed, or unknown; streams groups are not built."""
     with pytest.raises(InvalidConfig, match=rule):
         validate_group_configs(configs, NodeConfig())
 
@@ -81,6 +93,10 @@ def test_a_session_is_longer_than_a_heartbeat_interval_whoever_says_so():
         ("group.consumer.session.timeout.ms", "60001"),
         ("group.consumer.heartbeat.interval.ms", "4999"),
         ("group.consumer.heartbeat.interval.ms", "15001"),
+        ("group.share.session.timeout.ms", "60001"),
+        ("group.share.heartbeat.interval.ms", "4999"),
+        ("group.share.record.lock.duration.ms", "60001"),
+        ("group.share.partition.max.record.locks", "4001"),
     ],
 )
 def test_a_brokers_own_values_are_within_its_bounds(name, value):
@@ -91,11 +107,66 @@ def test_a_brokers_own_values_are_within_its_bounds(name, value):
     assert fault.name == name and value in fault.rule
 
 
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("PT1H", 3_600_000),
+        ("pt1h", 3_600_000),
+        ("P1D", 86_400_000),
+        ("P1DT2H3M4.567S", 93_784_567),
+        ("PT1,5S", 1_500),
+        ("PT1.S", 1_000),
+        ("PT0S", 0),
+        ("PT0.0001S", 0),
+        ("+PT+1H", 3_600_000),
+        ("PT1H-30M", 1_800_000),
+        ("-PT-1H", 3_600_000),
+        ("P106751991167D", 9_223_372_036_828_800_000),
+    ],
+)
+def test_a_duration_is_read_as_java_reads_it(text: str, milliseconds: int) -> None:
+    """Each was asked of Apache Kafka 4.3's ShareGroupAutoOffsetResetStrategy. The text is described as it was set."""
+    own = {"share.auto.offset.reset": f"by_duration:{text}"}
+    validate_group_configs(own, NodeConfig())
+    reset = group_config(NodeConfig(), own).share_auto_offset_reset
+    assert (reset.strategy, reset.duration_ms) == ("by_duration", milliseconds)
+    rows = {row.name: row.value for row in describe_group(NodeConfig(), own)}
+    assert rows["share.auto.offset.reset"] == f"by_duration:{text}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("LATEST", "none", "by_duration:", "by_duration:P", "by_duration:PT", "by_duration:P1DT"),
+        *("by_duration:-PT1H", "by_duration:PT-0.5S", "by_duration:P1W", "by_duration:PT1M1H"),
+        *("by_duration: PT1H", "by_duration:PT.5S", "by_duration:PT1.1234567891S"),
+        *("BY_DURATION:PT1H", "by_duration:P999999999999999D", "by_duration:PT\u0661H"),
+    ],
+)
+def test_what_java_reads_as_no_duration_is_refused(text: str) -> None:
+    """Each was asked of Apache Kafka 4.3 too, but the last, which is Python's alone."""
+    with pytest.raises(InvalidConfig, match="must be latest, earliest, or by_duration:"):
+        validate_group_configs({"share.auto.offset.reset": text}, NodeConfig())
+
+
+def test_a_share_group_has_what_its_broker_has_within_its_bounds() -> None:
+    """Bounds hold for the configs that brokers set too; the others have no bounds."""
+    node = load_config(
+        {"group.share.record.lock.duration.ms": "20000", "group.share.max.delivery.count.limit": "6"}
+    )
+    own = {"share.delivery.count.limit": "9", "share.isolation.level": "read_committed"}
+    config = group_config(node, own)
+    assert config.share_record_lock_duration_ms == 20_000
+    assert config.share_delivery_count_limit == 6
+    assert config.share_isolation_level == "read_committed"
+    assert (config.share_auto_offset_reset, config.share_renew_acknowledge_enable) == (LATEST, True)
+
+
 def test_a_described_group_says_where_each_value_comes_from():
     """Source 8 for what is the group's own; then its broker's file and default."""
     node = load_config({"group.consumer.session.timeout.ms": "50000"})
     rows = {row.name: row for row in describe_group(node, {SESSION: "55000"})}
-    assert rows.keys() == {SESSION, HEARTBEAT}
+    assert rows.keys() == settings_of(GroupConfig).keys()
     assert rows[SESSION][1:4] == ("55000", ConfigSource.DYNAMIC_GROUP, False)
     assert [tuple(each) for each in rows[SESSION].synonyms] == [
         (SESSION, "55000", 8),

@@ -138,7 +138,8 @@ def test_group_configs_need_no_group_and_outlive_leaders_and_snapshots() -> None
     for wrong in (
         ConfigOp(session, "1"),
         ConfigOp(session, "50000", APPEND),
-        ConfigOp("share.session.timeout.ms", "50000"),
+        ConfigOp("share.session.timeout.ms", "5000"),
+        ConfigOp("streams.session.timeout.ms", "50000"),
         ConfigOp("retention.ms", "1"),
     ):
         assert alter(cluster, wrong, resource=group) == InvalidConfig.code

@@ -13,9 +13,9 @@ from tests.house.source import PACKAGE, modules_under, nodes_of
 TABLES: tuple[type[Any], ...] = (NodeConfig, TopicConfig, GroupConfig, ClientMetricsConfig)
 COMPUTED: frozenset[str] = frozenset(
     {
-        f"group.consumer.{end}.{kind}.ms"
+        f"group.{kind}.{end}.{rest}"
+        for kind, _, rest in (name.partition(".") for name in settings_of(GroupConfig))
         for end in ("min", "max")
-        for kind in ("heartbeat.interval", "session.timeout")
     }
 )
 """Bounds of a group's own configs: `raftlog.base.config` makes their names from those."""

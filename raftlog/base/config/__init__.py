@@ -56,7 +56,11 @@ __all__ = [
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names; the newer name wins if both are set."""
 
-GROUP_SESSION, GROUP_HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+SESSIONS_AND_HEARTBEATS = (
+    ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"),
+    ("share.session.timeout.ms", "share.heartbeat.interval.ms"),
+)
+"""Configs of groups, by the kind of group: a session lasts longer than a heartbeat interval."""
 
 _SPLIT_OVERRIDES = (split_override, split_oauth_override, split_tls_override, split_limit_override)
 """Each recognises the settings of one listener that its part implements."""
@@ -344,22 +348,21 @@ def validate_topic_configs(
 def group_config(node: NodeConfig, overrides: Mapping[str, str]) -> GroupConfig:
     """Return the config of one group: its own configs, else the node's. Cached.
 
-    A value beyond the node's bounds was set while those were wider: the bound holds. A group's own value has no
-    effect if it would leave no session longer than a heartbeat interval (as in Kafka 4.3).
+    A value beyond the node's bounds was set while those were wider: the bound holds. A group's own timeouts have no
+    effect if they would leave no session longer than a heartbeat interval (as in Kafka 4.3).
     """
     return _group_config(node, frozenset(overrides.items()))
 
 
 @lru_cache(maxsize=1024)
 def _group_config(node: NodeConfig, overrides: frozenset[tuple[str, str]]) -> GroupConfig:
-    values = _of_brokers(node)
-    for name, text in overrides:
-        value = _parse_or_none(settings_of(GroupConfig)[name][1], text) if name in values else None
-        if value is not None:
-            low, high = _group_bounds(name, node)
-            values[name] = min(max(value, low), high)
-    if values[GROUP_SESSION] <= values[GROUP_HEARTBEAT]:
-        values = _of_brokers(node)
+    of_brokers = _of_brokers(node)
+    values = of_brokers | {
+        name: value for name, text in overrides for value in _stored_values(name, text, node)
+    }
+    for session, heartbeat in SESSIONS_AND_HEARTBEATS:
+        if values[session] <= values[heartbeat]:
+            values |= {session: of_brokers[session], heartbeat: of_brokers[heartbeat]}
     return GroupConfig(**{settings_of(GroupConfig)[name][0]: value for name, value in values.items()})
 
 
@@ -367,11 +370,22 @@ def _of_brokers(node: NodeConfig) -> dict[str, Any]:
     return {name: broker_default(row, node) for name, (_, row) in settings_of(GroupConfig).items()}
 
 
-def _group_bounds(name: str, node: NodeConfig) -> tuple[int, int]:
-    """Return the least and the greatest value of a group's config."""
+def _group_bounds(name: str, node: NodeConfig) -> tuple[int, int] | None:
+    """Return the least and the greatest value of a group's config, or None if brokers set no bounds."""
     table = settings_of(NodeConfig)
-    low, high = (table[name.replace("consumer.", f"group.consumer.{end}.", 1)][0] for end in ("min", "max"))
-    return getattr(node, low), getattr(node, high)
+    kind, _, rest = name.partition(".")
+    low, high = (table.get(f"group.{kind}.{end}.{rest}") for end in ("min", "max"))
+    return None if low is None or high is None else (getattr(node, low[0]), getattr(node, high[0]))
+
+
+def _stored_values(name: str, text: str, node: NodeConfig) -> Iterable[Any]:
+    """Return the value in force of a stored config of a group; nothing for one that this release cannot read."""
+    table = settings_of(GroupConfig)
+    value = _parse_or_none(table[name][1], text) if name in table else None
+    if value is None:
+        return ()
+    bounds = _group_bounds(name, node)
+    return (value if bounds is None else min(max(value, bounds[0]), bounds[1]),)
 
 
 def validate_group_configs(
@@ -381,33 +395,42 @@ def validate_group_configs(
 
     Raise InvalidConfig that names every faulty config and its rule.
     """
-    table = settings_of(GroupConfig)
     values = _of_brokers(node)
     faults = []
     for name, text in configs.items():
         if stored.get(name) == text:
-            value = _parse_or_none(table[name][1], text) if name in table else None
-            if value is not None:
-                low, high = _group_bounds(name, node)
-                values[name] = min(max(value, low), high)
+            values.update((name, value) for value in _stored_values(name, text, node))
             continue
-        if name not in table:
-            faults.append(Fault(name, "", f"there is no such group config, only {', '.join(table)}"))
-            continue
-        low, high = _group_bounds(name, node)
         try:
-            values[name] = table[name][1].parse(text)
+            values[name] = _new_group_value(name, text, node)
         except ValueError as error:
-            faults.append(Fault(name, "", f"{error}, but is {text!r}"))
-            continue
-        if not low <= values[name] <= high:
-            limits = f"{low} (group.consumer.min.*) to {high} (group.consumer.max.*)"
-            faults.append(Fault(name, "", f"must be from {limits}, but is {text!r}"))
+            faults.append(Fault(name, "", str(error)))
     changes = any(stored.get(name) != text for name, text in configs.items())
-    if changes and not faults and values[GROUP_SESSION] <= values[GROUP_HEARTBEAT]:
-        faults.append(Fault(GROUP_SESSION, "", f"must be more than {GROUP_HEARTBEAT}"))
+    if changes and not faults:
+        faults += [
+            Fault(session, "", f"must be more than {heartbeat}")
+            for session, heartbeat in SESSIONS_AND_HEARTBEATS
+            if values[session] <= values[heartbeat]
+        ]
     if faults:
         raise InvalidConfig("; ".join(map(str, faults)))
+
+
+def _new_group_value(name: str, text: str, node: NodeConfig) -> Any:
+    """Return a group's config that is being set. Raise ValueError with the rule that it breaks."""
+    table = settings_of(GroupConfig)
+    if name not in table:
+        raise ValueError(f"there is no such group config, only {', '.join(table)}")
+    try:
+        value = table[name][1].parse(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, but is {text!r}") from error
+    bounds = _group_bounds(name, node)
+    if bounds is not None and not bounds[0] <= value <= bounds[1]:
+        kind = name.partition(".")[0]
+        limits = f"{bounds[0]} (group.{kind}.min.*) to {bounds[1]} (group.{kind}.max.*)"
+        raise ValueError(f"must be from {limits}, but is {text!r}")
+    return value
 
 
 # --- brokers

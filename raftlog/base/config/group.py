@@ -1,7 +1,7 @@
 """The configs of consumer groups (KIP-848): the broker's, for all of them, and each group's own (KIP-1142).
 
-Only the tables; names and defaults are Kafka's. Kafka's configs of share and streams groups are not here, since there
-are no such groups.
+A group's own configs include what share groups have (KIP-932). Only the tables; names and defaults are Kafka's. Kafka's
+configs of streams groups are not here, since there are no such groups.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raftlog.base.config.setting import INT_MAX, setting
-from raftlog.base.config.transactions import TransactionSettings
+from raftlog.base.config.share import LATEST, AutoOffsetReset, ShareGroupSettings, read_auto_offset_reset
 
 CONSUMER_ASSIGNORS = ("uniform", "range")
 
@@ -23,7 +23,7 @@ def _read_assignors(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ConsumerGroupSettings(TransactionSettings):
+class ConsumerGroupSettings(ShareGroupSettings):
     """The limits of all consumer groups of a broker, and the bounds of a group's own configs."""
 
     group_consumer_assignors: tuple[str, ...] = setting(
@@ -90,7 +90,7 @@ class ConsumerGroupSettings(TransactionSettings):
 
 @dataclass(frozen=True)
 class GroupConfig:
-    """The configs of one group."""
+    """The configs of one group, whichever its protocol is (`group_config`)."""
 
     consumer_session_timeout_ms: int = setting(
         "consumer.session.timeout.ms",
@@ -111,4 +111,87 @@ class GroupConfig:
         update="cluster-wide",
         at_least=1,
         synonyms=(("group.consumer.heartbeat.interval.ms", 1),),
+    )
+    share_session_timeout_ms: int = setting(
+        "share.session.timeout.ms",
+        "int",
+        45_000,
+        "A member of this share group that is silent for so long is taken out",
+        scope="group",
+        update="cluster-wide",
+        at_least=1,
+        synonyms=(("group.share.session.timeout.ms", 1),),
+    )
+    share_heartbeat_interval_ms: int = setting(
+        "share.heartbeat.interval.ms",
+        "int",
+        5_000,
+        "The heartbeat interval that members of this share group get",
+        scope="group",
+        update="cluster-wide",
+        at_least=1,
+        synonyms=(("group.share.heartbeat.interval.ms", 1),),
+    )
+    share_record_lock_duration_ms: int = setting(
+        "share.record.lock.duration.ms",
+        "int",
+        30_000,
+        "How long a member has a record of this share group before another may get it",
+        scope="group",
+        update="cluster-wide",
+        applied=False,
+        at_least=1_000,
+        synonyms=(("group.share.record.lock.duration.ms", 1),),
+    )
+    share_delivery_count_limit: int = setting(
+        "share.delivery.count.limit",
+        "int",
+        5,
+        "Most deliveries of a record in this share group, after which it is archived",
+        scope="group",
+        update="cluster-wide",
+        applied=False,
+        at_least=2,
+        synonyms=(("group.share.delivery.count.limit", 1),),
+    )
+    share_partition_max_record_locks: int = setting(
+        "share.partition.max.record.locks",
+        "int",
+        2_000,
+        "Most records of a partition that this share group has in flight",
+        scope="group",
+        update="cluster-wide",
+        applied=False,
+        at_least=100,
+        synonyms=(("group.share.partition.max.record.locks", 1),),
+    )
+    share_auto_offset_reset: AutoOffsetReset = setting(  # noqa: RUF009 (it is dataclasses.field)
+        "share.auto.offset.reset",
+        "string",
+        LATEST,
+        "Where this share group begins to read a partition: latest, earliest, or by_duration: and a duration",
+        scope="group",
+        update="cluster-wide",
+        applied=False,
+        read=read_auto_offset_reset,
+        show=AutoOffsetReset.show,
+    )
+    share_isolation_level: str = setting(
+        "share.isolation.level",
+        "string",
+        "read_uncommitted",
+        "Whether this share group gets records of transactions before they are committed",
+        scope="group",
+        update="cluster-wide",
+        applied=False,
+        choices=("read_committed", "read_uncommitted"),
+    )
+    share_renew_acknowledge_enable: bool = setting(
+        "share.renew.acknowledge.enable",
+        "boolean",
+        True,
+        "Whether members of this share group may renew their locks",
+        scope="group",
+        update="cluster-wide",
+        applied=False,
     )

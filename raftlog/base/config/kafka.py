@@ -197,26 +197,12 @@ _FAMILIES: Final = (
     ),
     _Family(
         "without effect",
-        "there are no share groups",
+        "share groups assign at once, and their coordinators write each batch at once from memory of its own",
         """
-        group.share.assignment.interval.ms:int* group.share.assignors:list group.share.delivery.count.limit:int
-        group.share.enable:boolean group.share.heartbeat.interval.ms:int
-        group.share.initialize.retry.interval.ms:int group.share.max.assignment.interval.ms:int
-        group.share.max.delivery.count.limit:int group.share.max.groups:int
-        group.share.max.heartbeat.interval.ms:int group.share.max.partition.max.record.locks:int
-        group.share.max.record.lock.duration.ms:int group.share.max.session.timeout.ms:int
-        group.share.max.share.sessions:int group.share.max.size:int group.share.min.assignment.interval.ms:int
-        group.share.min.delivery.count.limit:int group.share.min.heartbeat.interval.ms:int
-        group.share.min.partition.max.record.locks:int group.share.min.record.lock.duration.ms:int
-        group.share.min.session.timeout.ms:int group.share.partition.max.record.locks:int
-        group.share.persister.class.name:string group.share.record.lock.duration.ms:int
-        group.share.session.timeout.ms:int share.coordinator.append.linger.ms:int
-        share.coordinator.cached.buffer.max.bytes:int* share.coordinator.cold.partition.snapshot.interval.ms:int
-        share.coordinator.load.buffer.size:int share.coordinator.snapshot.update.records.per.snapshot:int
-        share.coordinator.state.topic.compression.codec:int share.coordinator.state.topic.min.isr:short
-        share.coordinator.state.topic.num.partitions:int share.coordinator.state.topic.prune.interval.ms:int
-        share.coordinator.state.topic.replication.factor:short share.coordinator.state.topic.segment.bytes:int
-        share.coordinator.write.timeout.ms:int share.fetch.max.fetch.records:int
+        group.share.assignment.interval.ms:int* group.share.max.assignment.interval.ms:int
+        group.share.min.assignment.interval.ms:int group.share.persister.class.name:string
+        share.coordinator.append.linger.ms:int share.coordinator.cached.buffer.max.bytes:int*
+        share.coordinator.load.buffer.size:int share.coordinator.state.topic.compression.codec:int
         """,
     ),
     _Family(
@@ -269,13 +255,14 @@ _FAMILIES: Final = (
         """
         advertised.host.name:string advertised.port:int broker.id.generation.enable:boolean
         control.plane.listener.name:string controlled.shutdown.max.retries:int
-        controlled.shutdown.retry.backoff.ms:long group.coordinator.new.enable:boolean host.name:string
+        controlled.shutdown.retry.backoff.ms:long group.coordinator.new.enable:boolean group.share.enable:boolean
+        group.share.max.groups:short host.name:string
         inter.broker.protocol.version:string log.message.downconversion.enable:boolean
         log.message.format.version:string log.message.timestamp.difference.max.ms:long
         max.decompressed.message.bytes:int offsets.commit.required.acks:short
         password.encoder.cipher.algorithm:string password.encoder.iterations:int password.encoder.key.length:int
         password.encoder.keyfactory.algorithm:string password.encoder.old.secret:password
-        password.encoder.secret:password port:int reserved.broker.max.id:int
+        password.encoder.secret:password port:int reserved.broker.max.id:int share.fetch.max.fetch.records:int
         """,
     ),
     _Family(

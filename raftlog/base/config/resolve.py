@@ -243,7 +243,7 @@ def _resolve_oauth(draft: Draft) -> None:
 
 
 def _resolve_tls(draft: Draft) -> None:
-    """Record the TLS settings of each TLS listener: this node's, and those of controllers elsewhere."""
+    """Record the TLS settings of each TLS listener: this node's, and the settings for controllers elsewhere."""
     own = {each.name: each.security_protocol for each in draft.get("listeners")}
     controllers = draft.get("controller_listener_names")[:1]
     of_controllers = {each: draft.get("listener_security_protocol_map").get(each) for each in controllers}
@@ -515,6 +515,17 @@ _AT_MOST = (
     ("group.consumer.heartbeat.interval.ms", 1, "group.consumer.max.heartbeat.interval.ms"),
     ("group.consumer.min.session.timeout.ms", 1, "group.consumer.session.timeout.ms"),
     ("group.consumer.session.timeout.ms", 1, "group.consumer.max.session.timeout.ms"),
+    ("group.share.heartbeat.interval.ms", 1, "group.share.session.timeout.ms"),
+    ("group.share.min.heartbeat.interval.ms", 1, "group.share.heartbeat.interval.ms"),
+    ("group.share.heartbeat.interval.ms", 1, "group.share.max.heartbeat.interval.ms"),
+    ("group.share.min.session.timeout.ms", 1, "group.share.session.timeout.ms"),
+    ("group.share.session.timeout.ms", 1, "group.share.max.session.timeout.ms"),
+    ("group.share.min.record.lock.duration.ms", 1, "group.share.record.lock.duration.ms"),
+    ("group.share.record.lock.duration.ms", 1, "group.share.max.record.lock.duration.ms"),
+    ("group.share.min.delivery.count.limit", 1, "group.share.delivery.count.limit"),
+    ("group.share.delivery.count.limit", 1, "group.share.max.delivery.count.limit"),
+    ("group.share.min.partition.max.record.locks", 1, "group.share.partition.max.record.locks"),
+    ("group.share.partition.max.record.locks", 1, "group.share.max.partition.max.record.locks"),
     ("message.max.bytes", 1, "socket.request.max.bytes"),
 )
 

@@ -19,9 +19,6 @@ from raftlog.sharing.delivery import DeliveryState, StateBatch, StateWrite
 READ_VERSION: Final = 0
 WRITE_VERSION: Final = 1
 
-ANSWERED_S: Final = 5.0
-"""How long a share coordinator may take: the default of `share.coordinator.write.timeout.ms`, in seconds."""
-
 
 class StoredState(NamedTuple):
     """A share partition's state as its leader reads it. `start_offset` is -1 until a leader has set it."""
@@ -84,7 +81,8 @@ class ShareStateClient:
         """Return the part of the response for the partition. Raises its error."""
         assert self._broker.links is not None, "the broker server provides it"
         coordinator = share_coordinator(self._broker.image(), str(key))
-        answer = await self._broker.links.ask(coordinator, api_key, version, message, timeout_s=ANSWERED_S)
+        within_s = self._broker.config.share_coordinator_write_timeout_ms / 1000
+        answer = await self._broker.links.ask(coordinator, api_key, version, message, timeout_s=within_s)
         parts = [
             each
             for topic in answer.results

@@ -2,7 +2,7 @@
 
 The handlers of requests between brokers build on it. It deletes the states of deleted topics by itself, since it
 follows the metadata. At an interval it prunes the logs, since records before the oldest snapshot do not count. A state
-that is not written for an interval gets a new snapshot.
+that is not written for an interval gets a new snapshot, since an old one keeps later records from being deleted.
 
 Ordering law: a state begins only if this broker's metadata has its topic. A later coordinator has all metadata that its
 predecessor had. So a topic that its metadata lacks was deleted, and is no topic of the future.
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 TICK_S: Final = 1.0
 """The interval of checks for deleted topics and for logs to prune, in seconds."""
 
-PRUNE_S: Final = 300.0
-"""The default of `share.coordinator.state.topic.prune.interval.ms`, in seconds. A snapshot that is older gets a
-successor, since it keeps later records from being deleted."""
-
 STATES_PER_TICK: Final = 200
 """Snapshots of a broker, and deletions, that are written before the loop runs other tasks."""
 
@@ -51,6 +47,7 @@ class ShareStateCoordinators:
         )
         self._timer: asyncio.TimerHandle | None = None
         self._prunes_at = 0.0
+        self._prune_s = broker.config.share_coordinator_state_topic_prune_interval_ms / 1000
 
     # -- the metadata and time -----------------------------------------------------------------------------
 
@@ -61,7 +58,7 @@ class ShareStateCoordinators:
         """
         self._shards.on_metadata(old, new)
         if len(self._shards) and self._timer is None:
-            self._prunes_at = asyncio.get_running_loop().time() + PRUNE_S
+            self._prunes_at = asyncio.get_running_loop().time() + self._prune_s
             self._schedule_tick()
 
     async def close(self) -> None:
@@ -77,7 +74,7 @@ class ShareStateCoordinators:
     def _new_shard(self, index: int, leader_epoch: int) -> ShareStateShard:
         from raftlog.broker.coordination.share_state_shard import ShareStateShard  # most nodes need none
 
-        return ShareStateShard(index, leader_epoch, env=self._broker.env, find=self._shards.replica)
+        return ShareStateShard(index, leader_epoch, broker=self._broker, find=self._shards.replica)
 
     def _active(self) -> list[ShareStateCoordinator]:
         return [each.coordinator for each in self._shards.all() if each.coordinator and not each.is_over]
@@ -90,13 +87,15 @@ class ShareStateCoordinators:
         self._forget_deleted_topics(at.now)
         if at.now >= self._prunes_at:
             left = STATES_PER_TICK
+            cold_before_ms = (
+                at.now_ms - self._broker.config.share_coordinator_cold_partition_snapshot_interval_ms
+            )
             for coordinator in self._active():
-                before_ms = at.now_ms - int(PRUNE_S * 1000)
-                left -= coordinator.snapshot_oldest(before_ms=before_ms, at=at, most=left)
+                left -= coordinator.snapshot_oldest(before_ms=cold_before_ms, at=at, most=left)
             for shard in self._shards.all():
                 shard.prune()
             if left > 0:
-                self._prunes_at = at.now + PRUNE_S
+                self._prunes_at = at.now + self._prune_s
         self._schedule_tick()
 
     def _forget_deleted_topics(self, now: float) -> None:

@@ -26,9 +26,6 @@ VERSION: Final = 0
 
 PARTITIONS_PER_REQUEST: Final = 1_000
 
-INITIALIZED_S: Final = 5.0
-"""How long a coordinator may take: the default of `share.coordinator.write.timeout.ms`, in seconds."""
-
 
 async def initialize_states(
     broker: LocalBroker, work: ShareStateWork, leader_of: Callable[[SharePartitionKey], int]
@@ -73,8 +70,9 @@ async def _initialize(
     """Return what a broker has initialized: topic ids and partitions."""
     assert broker.links is not None, "the broker server provides it"
     message = _request(work, keys)
+    within_s = broker.config.share_coordinator_write_timeout_ms / 1000
     try:
-        answer = await broker.links.ask(broker_id, API_KEY, VERSION, message, timeout_s=INITIALIZED_S)
+        answer = await broker.links.ask(broker_id, API_KEY, VERSION, message, timeout_s=within_s)
     except KafkaError:
         return []
     return [

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
 from raftlog.base.errors import KafkaError
 from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.local_broker import LocalBroker
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
 
 
 class ShareStateShard(CoordinatorShard[ShareStateCoordinator, ShareStateReplay]):
@@ -22,8 +27,14 @@ class ShareStateShard(CoordinatorShard[ShareStateCoordinator, ShareStateReplay])
     def _new_replay(self) -> ShareStateReplay:
         return ShareStateReplay()
 
+    def __init__(
+        self, index: int, leader_epoch: int, *, broker: LocalBroker, find: Callable[[int], Partition]
+    ) -> None:
+        super().__init__(index, leader_epoch, env=broker.env, find=find)
+        self._updates_per_snapshot = broker.config.share_coordinator_snapshot_update_records_per_snapshot
+
     async def _take_up(self, replay: ShareStateReplay, end_offset: int) -> tuple[ShareStateCoordinator, int]:
-        coordinator = ShareStateCoordinator(self._append)
+        coordinator = ShareStateCoordinator(self._append, updates_per_snapshot=self._updates_per_snapshot)
         coordinator.load(replay.states, replay.snapshot_offsets)
         coordinator.committed(end_offset)
         return coordinator, len(replay.states)

@@ -29,8 +29,6 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 
 API_KEY: Final = ApiKey.SHARE_GROUP_DESCRIBE
 
-ASSIGNOR: Final = "simple"
-
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond per group. Once the response is full, the remaining groups get a retriable error."""
@@ -96,7 +94,7 @@ async def _describe(
         group_state=group.state,
         group_epoch=membership.epoch,
         assignment_epoch=membership.target_epoch,
-        assignor_name=ASSIGNOR,
+        assignor_name=broker.config.group_share_assignors[0],
         members=members,
     )
     return described, size

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -27,9 +28,6 @@ from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.SHARE_GROUP_HEARTBEAT
-
-HEARTBEAT_INTERVAL_MS: Final = 5_000
-"""The default of `group.share.heartbeat.interval.ms`."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -50,13 +48,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                 for topic_id, indexes in heard.assignment.items()
             )
         )
+    configs = group_config(broker.config, broker.image().config("group", message.group_id))
     leaves = message.member_epoch == LEAVE_GROUP_MEMBER_EPOCH
     return build_response(
         API_KEY,
         request.api_version,
         member_id=heard.member_id,
         member_epoch=heard.epoch,
-        heartbeat_interval=0 if leaves else HEARTBEAT_INTERVAL_MS,
+        heartbeat_interval=0 if leaves else configs.share_heartbeat_interval_ms,
         assignment=assignment,
     )
 

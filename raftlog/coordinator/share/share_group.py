@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from raftlog.base.config import NodeConfig
+from raftlog.base.config import NodeConfig, group_config
 from raftlog.base.errors import (
     GroupIdNotFound,
     GroupMaxSizeReached,
@@ -45,15 +45,6 @@ from raftlog.coordinator.timer import CoordinatorTimer, Moment, TimerKey
 if TYPE_CHECKING:
     from raftlog.coordinator.group_history import GroupHistory
 
-SESSION_TIMEOUT_S: Final = 45.0
-"""The default of `group.share.session.timeout.ms`, in seconds."""
-
-MAX_SIZE: Final = 200
-"""The default of `group.share.max.size`: members of a group."""
-
-INITIALIZE_RETRY_S: Final = 30.0
-"""The default of `group.share.initialize.retry.interval.ms`, in seconds."""
-
 RETRY_S: Final = 1.0
 """Retry of a timeout that could not be recorded."""
 
@@ -81,6 +72,9 @@ class ShareGroup:
         self._history = history
         self._topics_seen: int | None = None
         """The topics as the last decision saw them: the image's `topics_offset`."""
+        self._retry_s = (
+            max(config.group_share_initialize_retry_interval_ms, config.offsets_commit_timeout_ms) / 1000
+        )
         self._asked: tuple[float, ShareStateWork] | None = None
         """When the broker was last asked to initialize states, and which."""
 
@@ -186,7 +180,7 @@ class ShareGroup:
             image,
             self._topics,
             at.now_ms,
-            most_members=MAX_SIZE,
+            most_members=self._config.group_share_max_size,
             topics_changed=image.topics_offset != self._topics_seen,
             now=at.now,
         )
@@ -212,7 +206,7 @@ class ShareGroup:
             is_due = work is not None
         else:
             asked_at, before = self._asked
-            is_due = before.topics != work.topics or now - asked_at >= INITIALIZE_RETRY_S
+            is_due = before.topics != work.topics or now - asked_at >= self._retry_s
         if work is None:
             self._asked = None
         elif is_due:
@@ -248,7 +242,9 @@ class ShareGroup:
 
     def _renew(self, member_id: str, now: float) -> None:
         if self.recorded is not None and member_id in self.recorded.consumer.members:
-            self._timer.schedule(TimerKey(self.group_id, member_id), now + SESSION_TIMEOUT_S)
+            own = self._topics.image().config("group", self.group_id)
+            timeout_s = group_config(self._config, own).share_session_timeout_ms / 1000
+            self._timer.schedule(TimerKey(self.group_id, member_id), now + timeout_s)
 
 
 def _nobody_waits(reply: object) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.machine import Answer, Decision, Machines, Runner
@@ -32,14 +31,11 @@ from raftlog.coordinator.timer import Moment
 Append = Callable[[tuple[KeyValue, ...]], int]
 """Append keys and values as one batch, return the journal's end offset after it; a KafkaError means no append."""
 
-UPDATES_PER_SNAPSHOT: Final = 500
-"""The default of `share.coordinator.snapshot.update.records.per.snapshot`."""
-
 
 class ShareStateCoordinator:
     """The share partitions of one partition, from their load until the partition is lost."""
 
-    def __init__(self, append: Append, *, updates_per_snapshot: int = UPDATES_PER_SNAPSHOT) -> None:
+    def __init__(self, append: Append, *, updates_per_snapshot: int) -> None:
         self._append = append
         self._updates_per_snapshot = updates_per_snapshot
         self._machines: Machines[SharePartitionKey, ShareState] = Machines(

@@ -16,11 +16,10 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
-from raftlog.broker.coordination.share_state_coordinators import PRUNE_S
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
-from raftlog_chaos.simulator import Host, SimLoop, simulate
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.coordination.group_broker import PARTITIONS, TOPIC_ID, GroupBroker
 
 KEY = SharePartitionKey("work", TOPIC_ID, 0)
@@ -31,19 +30,18 @@ class ShareBroker(GroupBroker):
 
     topic = SHARE_GROUP_STATE_TOPIC
 
-    def __init__(self, host: Host, *, with_topic: bool = True) -> None:
-        super().__init__(host, with_topic=with_topic)
-
     def log_starts(self) -> list[int]:
         return [each.log_start_offset for each in self.replicas.partitions.values()]
 
 
-def run_scenario(scenario: Callable[[ShareBroker], Awaitable[None]], *, with_topic: bool = True) -> None:
+def run_scenario(
+    scenario: Callable[[ShareBroker], Awaitable[None]], *, with_topic: bool = True, **settings: int
+) -> None:
     """Play a scenario on one broker."""
 
     async def program(loop: SimLoop) -> None:
         async def life() -> None:
-            node = ShareBroker(host, with_topic=with_topic)
+            node = ShareBroker(host, with_topic=with_topic, **settings)
             await node.pass_time(0.1)
             await scenario(node)
             await node.share_states.close()
@@ -82,16 +80,22 @@ def test_the_topic_is_made_when_a_state_is_looked_up() -> None:
         (topic,) = request.topics
         assert (topic.name, topic.num_partitions, topic.replication_factor) == (
             SHARE_GROUP_STATE_TOPIC,
-            50,
+            7,
             1,
         )
+        assert topic.configs["segment.bytes"] == "4096"
         validate_topic_configs(topic.configs, topic=topic.name)
         assert topic.configs["cleanup.policy"] == "delete"
         assert topic.configs["retention.ms"] == topic.configs["retention.bytes"] == "-1"
         with pytest.raises(InvalidGroupId):
             await node.share_states.find(KEY._replace(group_id=""))
 
-    run_scenario(scenario, with_topic=False)
+    run_scenario(
+        scenario,
+        with_topic=False,
+        share_coordinator_state_topic_num_partitions=7,
+        share_coordinator_state_topic_segment_bytes=4096,
+    )
 
 
 def test_a_state_begins_for_known_partitions_only() -> None:
@@ -155,15 +159,20 @@ def test_redundant_records_are_deleted() -> None:
         await node.share_states.initialize(InitializeState(cold, 1))
         await node.share_states.initialize(InitializeState(KEY, 1))
         await node.pass_time(1.0)
-        for offset in range(600):
+        for offset in range(30):
             await node.share_states.write(WriteState(KEY, 1, 0, offset))
         assert node.log_starts()[here] == 0
-        await node.pass_time(3 * PRUNE_S + 5.0)
-        assert node.log_starts()[here] > 600
+        await node.pass_time(35.0)
+        assert node.log_starts()[here] > 20
         node.publish(leader=2)
         node.publish(leader=1)
         await node.pass_time(1.0)
-        assert (await node.share_states.summary(KEY)).start_offset == 599
+        assert (await node.share_states.summary(KEY)).start_offset == 29
         assert (await node.share_states.summary(cold)).exists
 
-    run_scenario(scenario)
+    run_scenario(
+        scenario,
+        share_coordinator_snapshot_update_records_per_snapshot=20,
+        share_coordinator_state_topic_prune_interval_ms=10_000,
+        share_coordinator_cold_partition_snapshot_interval_ms=10_000,
+    )

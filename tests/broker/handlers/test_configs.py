@@ -92,7 +92,9 @@ async def test_all_group_configs_are_described_of_any_name(version: int) -> None
     assert [(each.value, each.config_source) for each in other.configs] == [("45000", 5)]
     if version >= 3:
         documented = await describe(cluster, version, GROUP, "g", include_documentation=True)
-        assert all(each.documentation and each.config_type == 3 for each in documented.configs)
+        types = {name: row.wire_type for name, (_, row) in settings_of(GroupConfig).items()}
+        assert {each.name: each.config_type for each in documented.configs} == types
+        assert all(each.documentation for each in documented.configs)
 
 
 async def test_sources_and_synonyms_come_nearest_first() -> None:

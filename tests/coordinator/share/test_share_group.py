@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import (
@@ -19,7 +20,6 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.group_requests import DeleteGroup
-from raftlog.coordinator.share import share_group
 from raftlog.coordinator.share.share_heartbeat import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
@@ -38,8 +38,8 @@ INITIAL = -1
 class Setup(GroupCoordinatorSetup):
     """A coordinator of share groups, on topics with so many partitions."""
 
-    def __init__(self, **topics: int) -> None:
-        super().__init__()
+    def __init__(self, settings: dict[str, Any] | None = None, **topics: int) -> None:
+        super().__init__(**settings or {})
         self.image = image_of(topics or {"t": 4})
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> Any:
@@ -73,11 +73,14 @@ class Setup(GroupCoordinatorSetup):
             work = self.accepted(member_id, 0, **fields).work
             if work is not None:
                 self.do(work)
+        group_id = fields.get("group_id", "g")
         for member_id in member_ids * 2:
-            self.accepted(member_id, self.epoch_of(member_id))
+            self.accepted(member_id, self.epoch_of(member_id, group_id), group_id=group_id)
 
-    def epoch_of(self, member_id: str) -> int:
-        return self.share.consumer.current_assignment_of(member_id).epoch
+    def epoch_of(self, member_id: str, group_id: str = "g") -> int:
+        share = self.read(group_id).share
+        assert share is not None
+        return share.consumer.current_assignment_of(member_id).epoch
 
     def has(self, member_id: str, topic: Any = T) -> set[int]:
         return set(self.share.consumer.current_assignment_of(member_id).assigned.get(topic, ()))
@@ -121,6 +124,17 @@ def test_work_that_is_not_done_is_asked_for_again() -> None:
     setup.now += 1.0
     assert setup.accepted("m", 1).work == work
     setup.fail_over()
+    assert setup.accepted("m", 1).work == work
+
+
+def test_the_pause_before_another_attempt_is_a_setting() -> None:
+    """Not below `offsets.commit.timeout.ms`, as in Apache Kafka: the attempt before may still be under way."""
+    settings = {"group_share_initialize_retry_interval_ms": 1_000, "offsets_commit_timeout_ms": 6_000}
+    setup = Setup(settings)
+    work = setup.accepted("m", 0).work
+    setup.now += 5.9
+    assert setup.accepted("m", 1).work is None
+    setup.now += 0.1
     assert setup.accepted("m", 1).work == work
 
 
@@ -192,6 +206,20 @@ def test_a_silent_member_is_removed() -> None:
     assert setup.refused("a", 2) is UnknownMemberId
 
 
+def test_a_group_has_a_session_timeout_of_its_own() -> None:
+    """`share.session.timeout.ms` of the group, from the next heartbeat on; another group has its broker's."""
+    setup = Setup({"group_share_session_timeout_ms": 9_000, "group_share_min_session_timeout_ms": 6_000})
+    setup.stable("m")
+    setup.stable("m", group_id="other")
+    own = {("group", "g"): {"share.session.timeout.ms": "6000"}}
+    setup.image = msgspec.structs.replace(setup.image, configs=own)
+    setup.accepted("m", 2)
+    setup.accepted("m", 2, group_id="other")
+    setup.pass_time(7.0)
+    assert setup.refused("m", 2) is UnknownMemberId
+    assert setup.accepted("m", 2, group_id="other").epoch == 2
+
+
 def test_a_wrong_member_epoch_is_refused() -> None:
     """A member sends its epoch or the one before, as the response may be lost; epoch 0 always joins."""
     setup = Setup()
@@ -225,10 +253,9 @@ def test_invalid_requests_are_refused(member_id: str, epoch: int, fields: dict[s
     assert len(setup.coordinator) == 0
 
 
-def test_a_group_has_a_limit_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_has_a_limit_of_members() -> None:
     """`group.share.max.size`: GROUP_MAX_SIZE_REACHED."""
-    monkeypatch.setattr(share_group, "MAX_SIZE", 2)
-    setup = Setup()
+    setup = Setup({"group_share_max_size": 2})
     setup.stable("a", "b")
     assert setup.refused("c", 0) is GroupMaxSizeReached
 
