@@ -11,6 +11,7 @@ import pytest
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
 from raftlog.metadata import features
+from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp, Request
 from raftlog.records.batch import build_batch, new_record
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.authorizer import Authorizer
@@ -91,10 +92,10 @@ def deny(cluster: SimCluster, node_id: int, resource_type: ResourceType, name: s
 
 async def produce(cluster: SimCluster, count: int, *, index: int = 0) -> None:
     """Append batches of BATCH records."""
-    client = Client("producer", cluster.bootstrap)
+    client, now_ms = Client("producer", cluster.bootstrap), cluster.nodes[1].host.wall_clock_ms()
     for number in range(count):
         values = [b"%d" % (number * BATCH + each) for each in range(BATCH)]
-        batch = build_batch([new_record(None, each, timestamp=-1) for each in values])
+        batch = build_batch([new_record(None, each, timestamp=now_ms) for each in values])
         await client.refresh(TOPIC)
         answer = await client.ask_leader(
             TOPIC, index, PRODUCE, produce_request((TOPIC, index), batch, acks=-1)
@@ -123,6 +124,25 @@ def run_scenario(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(features._INITIAL, features.SHARE_VERSION, level)
         simulate(program, seed=seed)
+
+
+async def set_group_config(cluster: SimCluster, **values: str) -> None:
+    """Set configs of the group, with _ for the dots, and wait until all brokers have them."""
+    ops = tuple(ConfigOp(name.replace("_", "."), value) for name, value in values.items())
+    await submit(cluster, AlterConfigs((ConfigAlteration("group", GROUP, ops),)))
+
+
+async def submit(cluster: SimCluster, request: Request) -> None:
+    """Have the controller carry out a request, and wait until all brokers know it."""
+    node = cluster.nodes[1].node
+    assert node is not None
+    await cluster.nodes[1].host.start(node.control.submit(request))
+    offset = cluster.last_image().offset
+    await cluster.until(
+        lambda: all(each.node and each.node.metadata.image.offset >= offset for each in cluster.running()),
+        10,
+        "all brokers know it",
+    )
 
 
 async def start(cluster: SimCluster, *names: str, version: int = NEWEST) -> list[Member]:

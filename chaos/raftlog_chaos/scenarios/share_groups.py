@@ -14,14 +14,12 @@ from functools import partial
 from typing import Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.shards import share_coordinator
 from raftlog.metadata.controller_api import FeatureUpdate, UpdateFeatures
 from raftlog.metadata.features import SHARE_VERSION, SUPPORTED_FEATURES
 from raftlog.metadata.image import SupportedFeature
 from raftlog.replication.partition import Partition
-from raftlog.sharing.delivery import ShareLimits
 from raftlog_chaos.checkers.records import read_batches, values_of
 from raftlog_chaos.scenarios.choreography import SERVED_S
 from raftlog_chaos.scenarios.eligible_leaders import Leaving
@@ -39,12 +37,20 @@ WORKERS: Final = 3
 """Members of a group for each partition."""
 
 DAY_MS: Final = 86_400_000
-SETTLED_S: Final = 60.0
+SETTLED_S: Final = 20.0
 """After the last fault, calm members have accepted all records within this, virtual seconds."""
+
+MOVED_S: Final = 5.0
+"""A leadership moves within this after its broker is cut off, virtual seconds."""
 
 SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.state.topic.segment.bytes": "2000",
+    "share.coordinator.state.topic.prune.interval.ms": "500",
+    "share.coordinator.cold.partition.snapshot.interval.ms": "500",
 }
 SEGMENTS: Final = ("600", "16384")
 
@@ -53,15 +59,22 @@ class ShareGroups(Leaving):
     """The stage: a topic of jobs, and members of share groups that work on them."""
 
     def __init__(self, loop: SimLoop) -> None:
-        super().__init__(loop, settings=SETTINGS)
+        chance = loop.stream("share-groups")
+        self.lock_s = chance.choice((1.0, 2.0))
+        self.limit = chance.choice((2, 5, 10))
+        super().__init__(
+            loop,
+            settings={
+                **SETTINGS,
+                "group.share.record.lock.duration.ms": str(int(self.lock_s * 1_000)),
+                "group.share.delivery.count.limit": str(self.limit),
+                "group.share.partition.max.record.locks": chance.choice(("100", "2000")),
+                "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("3", "20")),
+                "share.coordinator.write.timeout.ms": chance.choice(("1000", "5000")),
+            },
+        )
         for each in self.cluster.nodes.values():
             each.features = (*SUPPORTED_FEATURES, SupportedFeature(SHARE_VERSION, 0, 1))
-        self.limits = ShareLimits(
-            lock_s=self.chance.choice((1.0, 2.0)),
-            delivery_count=self.chance.choice((2, 5, 10)),
-            max_locks=self.chance.choice((100, 2_000)),
-        )
-        self.updates_per_snapshot = self.chance.choice((3, 20))
         self.books: dict[tuple[str, int], ShareGroupModel] = {}
         self.jobs: list[Producer] = []
         self.workers: list[ShareWorker] = []
@@ -76,17 +89,12 @@ class ShareGroups(Leaving):
         await admin.start(
             create(JOBS, partitions=partitions, configs={"segment.bytes": self.chance.choice(SEGMENTS)})
         )
-        states = {"cleanup.policy": "delete", "segment.bytes": self.chance.choice(SEGMENTS)}
-        await admin.start(create(SHARE_GROUP_STATE_TOPIC, partitions=2, configs=states))
-        await self.cluster.until(
-            lambda: self.cluster.state(SHARE_GROUP_STATE_TOPIC, 1), SERVED_S, "the topic"
-        )
         await self.submit(UpdateFeatures((FeatureUpdate(SHARE_VERSION, 1),)))
         for group in GROUP_NAMES[: self.chance.choice((1, 2))]:
             for index in range(partitions):
                 where = (JOBS, index)
                 self.books[group, index] = book = ShareGroupModel(
-                    group, where, self.history, lock_s=self.limits.lock_s, limit=self.limits.delivery_count
+                    group, where, self.history, lock_s=self.lock_s, limit=self.limit
                 )
                 for number in range(WORKERS):
                     self._employ_worker(book, f"{group}{index}{number}")
@@ -137,7 +145,6 @@ class ShareGroups(Leaving):
         """Look at all leaders and coordinators, again and again."""
         while True:
             for context in self._contexts():
-                context.share_partitions.limits_of = lambda group_id: self.limits
                 for key, led in context.share_partitions._led.items():
                     if (book := self.books.get((key.group_id, key.partition))) is not None:
                         book.looked_at_leader(led)
@@ -150,7 +157,6 @@ class ShareGroups(Leaving):
             coordinator = shard.coordinator
             if coordinator is None or shard.is_over:
                 continue
-            coordinator._updates_per_snapshot = self.updates_per_snapshot
             for key in coordinator.states():
                 runner = coordinator._machines.get(key)
                 book = self.books.get((key.group_id, key.partition))
@@ -199,7 +205,10 @@ class ShareGroups(Leaving):
     async def strike(self) -> None:
         """Do one thing to the cluster, at a bad moment."""
         book = self.book()
-        acts = (self.die, self.die, self.hang, self.part, self.go, self.blackout, self.delete, self.jump)
+        acts = (
+            *(self.die, self.die, self.hang, self.part, self.outlive, self.outlive),
+            *(self.go, self.blackout, self.delete, self.jump),
+        )
         act = self.chance.choice(acts)
         await self.just_when(book)
         victim = self.victim(book)
@@ -229,6 +238,24 @@ class ShareGroups(Leaving):
             self.chance.shuffle(hosts)
             (self.loop.cut if self.chance.random() < 0.5 else self.loop.clog)(*hosts)
         await asyncio.sleep(self.a_while(0.3, 2.0, 6.0))
+        self.loop.heal()
+
+    async def outlive(self, book: ShareGroupModel, victim: int) -> None:
+        """A leader loses its lead and does not know it, while a write of it is on its way to the coordinator."""
+        leader, coordinator = self.leader_of(book), self.coordinator_of(book)
+        controller = self.cluster.last_image().controller_id
+        if min(leader, coordinator) < 0 or len({leader, coordinator, controller}) < 3:
+            return
+        hosts = {each: self.cluster.nodes[each].host for each in (leader, coordinator, controller)}
+        self.loop.clog(hosts[leader], hosts[coordinator])
+        self.loop.clog(hosts[leader], hosts[controller])
+        self.loop.clog(hosts[controller], hosts[leader])
+        until = self.loop.time() + MOVED_S
+        while self.loop.time() < until and self.leader_of(book) == leader:
+            await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(self.a_while(0.0, 0.1, 0.5))
+        self.loop.heal(hosts[leader], hosts[coordinator])
+        await asyncio.sleep(self.a_while(0.1, 0.5))
         self.loop.heal()
 
     async def go(self, book: ShareGroupModel, victim: int) -> None:

@@ -231,11 +231,11 @@ class ShareGroupModel:
     def looked_at_state(self, epochs: tuple[int, ...], start_offset: int) -> None:
         """Compare a committed state with the one before; `epochs` of its coordinator and of the state."""
         found = (*epochs, start_offset)
-        if self._stored and found[0] >= self._stored[0]:
-            if any(now < before for now, before in zip(found, self._stored, strict=True)):
-                self.blame(f"the state goes back: {self._stored} and then {found}")
-        if not self._stored or found[0] >= self._stored[0]:
-            self._stored = found
+        if self._stored and found[0] < self._stored[0]:
+            return  # a former coordinator
+        if self._stored and any(now < before for now, before in zip(found, self._stored, strict=True)):
+            self.blame(f"the state goes back: {self._stored} and then {found}")
+        self._stored = found
 
     # -- the end -------------------------------------------------------------------------------------------
 
