@@ -15,8 +15,16 @@ from typing import Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.shards import share_coordinator
-from raftlog.metadata.controller_api import FeatureUpdate, UpdateFeatures
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.metadata.controller_api import (
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+    FeatureUpdate,
+    UpdateFeatures,
+)
 from raftlog.metadata.features import SHARE_VERSION, SUPPORTED_FEATURES
 from raftlog.metadata.image import SupportedFeature
 from raftlog.replication.partition import Partition
@@ -26,9 +34,10 @@ from raftlog_chaos.scenarios.eligible_leaders import Leaving
 from raftlog_chaos.scenarios.endurance import Report
 from raftlog_chaos.simulator.cluster import LOOK_S
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.ledger import Ledger
 from raftlog_chaos.workloads.producer import Producer
 from raftlog_chaos.workloads.raw_client import Client, create_topic
-from raftlog_chaos.workloads.share_group_model import Reign, ShareGroupModel
+from raftlog_chaos.workloads.share_group_model import Reign, ShareGroupModel, withheld_in
 from raftlog_chaos.workloads.share_worker import ShareWorker
 
 JOBS: Final = "jobs"
@@ -39,6 +48,9 @@ WORKERS: Final = 3
 DAY_MS: Final = 86_400_000
 SETTLED_S: Final = 20.0
 """After the last fault, calm members have accepted all records within this, virtual seconds."""
+
+TRANSACTIONAL: Final = 0.1
+"""How often a look at the leader writes a batch or marker of a transaction."""
 
 MOVED_S: Final = 5.0
 """A leadership moves within this after its broker is cut off, virtual seconds."""
@@ -75,6 +87,11 @@ class ShareGroups(Leaving):
         )
         for each in self.cluster.nodes.values():
             each.features = (*SUPPORTED_FEATURES, SupportedFeature(SHARE_VERSION, 0, 1))
+        self.has_transactions = chance.random() < 0.5
+        self.read_committed = chance.random() < 0.7
+        """Whether the first group gets no records of open and aborted transactions."""
+        self.calm = False
+        self.ledger = Ledger(loop.stream("ledger"))
         self.books: dict[tuple[str, int], ShareGroupModel] = {}
         self.jobs: list[Producer] = []
         self.workers: list[ShareWorker] = []
@@ -90,11 +107,19 @@ class ShareGroups(Leaving):
             create(JOBS, partitions=partitions, configs={"segment.bytes": self.chance.choice(SEGMENTS)})
         )
         await self.submit(UpdateFeatures((FeatureUpdate(SHARE_VERSION, 1),)))
+        if self.read_committed:
+            ops = (ConfigOp("share.isolation.level", "read_committed"),)
+            await self.submit(AlterConfigs((ConfigAlteration("group", GROUP_NAMES[0], ops),)))
         for group in GROUP_NAMES[: self.chance.choice((1, 2))]:
             for index in range(partitions):
                 where = (JOBS, index)
                 self.books[group, index] = book = ShareGroupModel(
-                    group, where, self.history, lock_s=self.lock_s, limit=self.limit
+                    group,
+                    where,
+                    self.history,
+                    lock_s=self.lock_s,
+                    limit=self.limit,
+                    read_committed=self.read_committed and group == GROUP_NAMES[0],
                 )
                 for number in range(WORKERS):
                     self._employ_worker(book, f"{group}{index}{number}")
@@ -135,8 +160,8 @@ class ShareGroups(Leaving):
     def _reign(self, book: ShareGroupModel, host: str) -> Reign:
         """Return the object of a host's leadership, or None if it does not lead."""
         for context in self._contexts():
-            if f"node{context.config.node_id}" == host and context.made_share_partitions is not None:
-                for key, led in context.made_share_partitions._led.items():
+            if f"node{context.config.node_id}" == host:
+                for key, led in _led(context):
                     if (key.group_id, key.partition) == (book.group, book.where[1]) and led.over is None:
                         return led
         return None
@@ -145,12 +170,23 @@ class ShareGroups(Leaving):
         """Look at all leaders and coordinators, again and again."""
         while True:
             for context in self._contexts():
-                for key, led in context.share_partitions._led.items():
+                for key, led in _led(context):
                     if (book := self.books.get((key.group_id, key.partition))) is not None:
                         book.looked_at_leader(led)
                 if context.made_share_states is not None:
                     self._look_at_states(context)
+            self._write_transactions()
             await asyncio.sleep(LOOK_S)
+
+    def _write_transactions(self) -> None:
+        """Write a batch or marker of the ledger, whose transactions end in the calm."""
+        found = self.cluster.leader_replica(JOBS, 0)
+        if found is None or not self.has_transactions:
+            return
+        if self.calm:
+            found[0].host.call(self.ledger.finish, found[1])
+        elif self.chance.random() < TRANSACTIONAL:
+            found[0].host.call(self.ledger.step, found[1])
 
     def _look_at_states(self, context: BrokerContext) -> None:
         for shard in context.share_states._shards.all():
@@ -186,7 +222,7 @@ class ShareGroups(Leaving):
         keys = [
             str(key)
             for context in self._contexts()
-            for key in context.share_partitions._led
+            for key, _ in _led(context)
             if (key.group_id, key.partition) == (book.group, book.where[1])
         ]
         try:
@@ -251,8 +287,9 @@ class ShareGroups(Leaving):
         self.loop.clog(hosts[leader], hosts[controller])
         self.loop.clog(hosts[controller], hosts[leader])
         until = self.loop.time() + MOVED_S
-        while self.loop.time() < until and self.leader_of(book) == leader:
-            await asyncio.sleep(LOOK_S)
+        await self.cluster.until(
+            lambda: self.leader_of(book) != leader or self.loop.time() > until, MOVED_S + 1, "time passes"
+        )
         await asyncio.sleep(self.a_while(0.0, 0.1, 0.5))
         self.loop.heal(hosts[leader], hosts[coordinator])
         await asyncio.sleep(self.a_while(0.1, 0.5))
@@ -289,6 +326,7 @@ class ShareGroups(Leaving):
     async def settle(self) -> None:
         """Heal everything, and wait until calm members have settled all records."""
         self.loop.heal()
+        self.calm = True
         for each in self.workers:
             each.calm = True
         await self.whole()
@@ -302,6 +340,8 @@ class ShareGroups(Leaving):
             worker.stopping = True
 
     def _is_settled(self, book: ShareGroupModel) -> bool:
+        if self.has_transactions and self.ledger.is_open:
+            return False
         found = self.cluster.leader_replica(*book.where)
         led = None if found is None else self._reign(book, found[0].host.name)
         if found is None or led is None or led._machine is None:
@@ -315,9 +355,15 @@ class ShareGroups(Leaving):
             assert found is not None, "the cluster is whole"
             replica = found[1]
             book.log_start_offset = replica.log_start_offset
-            values = values_of(read_batches(replica.log, replica.high_watermark))
-            faults += book.judge(values, replica.high_watermark)
+            batches = read_batches(replica.log, replica.high_watermark)
+            faults += book.judge(values_of(batches), withheld_in(batches), replica.high_watermark)
         return faults
+
+
+def _led(context: BrokerContext) -> list[tuple[SharePartitionKey, LedSharePartition]]:
+    """Return the share partitions that a broker leads; looking makes none."""
+    made = context.made_share_partitions
+    return [] if made is None else list(made._led.items())
 
 
 def _delete(replica: Partition, share: float) -> None:

@@ -4,19 +4,22 @@ A record that was accepted is not delivered again once its member has the answer
 until it is accepted, rejected, or out of deliveries. A record has one holder at a time. Its delivery count only grows
 under one leader, and never passes the limit. The start offset never goes back.
 
-A delivery counts as later than an answer if its request was sent after the answer came, or if a later leader, or the
-same leader with a higher count, made it. A response on its way may be older than it looks.
+A delivery counts as later than an answer if a later leader made it, or the same leader, with a higher count or asked
+after the answer. A leader that does not know yet that it was replaced may deliver what its successor has settled, as in
+Apache Kafka. But it can't settle anything: the share coordinator refuses its writes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import InvalidRecordState, InvalidRequest
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
+from raftlog.records.batch import read_end_marker
+from raftlog.records.header import iter_headers
 from raftlog_chaos.workloads.observations import Observations, TopicIndex
 from raftlog_chaos.workloads.share_member import RELEASE, RENEW
 
@@ -63,12 +66,10 @@ class Answered(NamedTuple):
 
     def is_before(self, hold: Hold) -> bool:
         """Whether a delivery was made after this was written, for certain."""
-        if hold.sent_at > self.at:
-            return True
         if hold.reign is None or self.reign is None:
             return False
         if hold.reign is self.reign:
-            return hold.count > self.count
+            return hold.count > self.count or hold.sent_at > self.at
         return hold.reign.leader_epoch > self.reign.leader_epoch
 
 
@@ -76,13 +77,21 @@ class ShareGroupModel:
     """One group and one partition. `lock_s` and `limit` are the group's configs."""
 
     def __init__(
-        self, group: str, where: TopicIndex, history: Observations, *, lock_s: float, limit: int
+        self,
+        group: str,
+        where: TopicIndex,
+        history: Observations,
+        *,
+        lock_s: float,
+        limit: int,
+        read_committed: bool,
     ) -> None:
         self.group = group
         self.where = where
         self.history = history
         self.lock_s = lock_s
         self.limit = limit
+        self.read_committed = read_committed
         self.first_offset = -1
         """Where the group began, as its first leader saw it."""
         self.settled: dict[int, Answered] = {}
@@ -100,6 +109,8 @@ class ShareGroupModel:
         self._holds: dict[int, list[Hold]] = {}
         self._starts: dict[int, int] = {}
         """The last start offset of each leader's object, by identity."""
+        self._newest = -1, 0.0
+        """The epoch of the last leader that was at work, and since when."""
         self._stored: tuple[int, ...] = ()
         self._kept: list[LedSharePartition] = []
         """Objects that were seen, so that no other gets the identity of one."""
@@ -122,7 +133,13 @@ class ShareGroupModel:
                 self._delivered(offset, hold)
         if found:
             self.acquired.set()
+            self._is_at_work(reign)
         return found
+
+    def _is_at_work(self, reign: Reign) -> None:
+        """Note a leader that has read the state: from now on its predecessors can write no more."""
+        if reign is not None and reign.leader_epoch > self._newest[0]:
+            self._newest = reign.leader_epoch, asyncio.get_running_loop().time()
 
     def _delivered(self, offset: int, hold: Hold) -> None:
         self.deliveries += 1
@@ -170,12 +187,18 @@ class ShareGroupModel:
         if code:
             return
         self.answered.set()
+        self._is_at_work(reign)
         start_offset = -1 if reign is None or reign._machine is None else reign._machine.start_offset
         for offset, kind in kinds.items():
             hold = holds.get(offset)
             is_over = hold is None or sent_at > hold.over_at
             if is_over and reign is not None and reign.over is None and offset >= start_offset:
                 self.blame(f"{offset} is acknowledged by a member that has not got it")
+            is_former = (
+                reign is not None and reign.leader_epoch < self._newest[0] and sent_at > self._newest[1]
+            )
+            if is_former and kind != RENEW and offset >= start_offset:
+                self.blame(f"{offset} is acknowledged by a former leader")
             if hold is not None:
                 self._took(offset, kind, hold, Answered(now, reign, hold.count), sent_at)
 
@@ -239,13 +262,17 @@ class ShareGroupModel:
 
     # -- the end -------------------------------------------------------------------------------------------
 
-    def judge(self, values: Mapping[int, bytes], end_offset: int) -> Iterable[str]:
-        """Yield what is wrong at the end, when all records up to `end_offset` are settled. `values`: the log's."""
+    def judge(self, values: Mapping[int, bytes], withheld: Collection[int], end_offset: int) -> Iterable[str]:
+        """Yield what is wrong at the end, when all records up to `end_offset` are settled.
+
+        `values` are the log's; `withheld` those offsets that a group with `read_committed` never gets.
+        """
         name = f"{self.group} of {self.where}"
         lost = [
             offset
             for offset in range(max(self.first_offset, self.log_start_offset), end_offset)
-            if offset not in self.settled
+            if not (self.read_committed and offset in withheld)
+            and offset not in self.settled
             and not self.doubtful[offset]
             and self.counted.get(offset, 0) < self.limit
         ]
@@ -253,6 +280,8 @@ class ShareGroupModel:
             counts = [self.counted.get(each, 0) for each in lost[:5]]
             yield f"{name}: {len(lost)} records are lost: {lost[:5]} after {counts} deliveries"
         for offset, holds in self._holds.items():
+            if self.read_committed and offset in withheld:
+                yield f"{name}: {offset} was delivered, though it was aborted or is a marker"
             for one in holds:
                 for other in holds:
                     if self._overlap(one, other):
@@ -271,6 +300,24 @@ class ShareGroupModel:
             and other.received_at < one.locked_until
             and is_kept(one, other.received_at + SLACK_S)
         )
+
+
+def withheld_in(batches: bytes) -> set[int]:
+    """Return the offsets of aborted records and of markers in a log without open transactions."""
+    withheld: set[int] = set()
+    opened: dict[int, list[int]] = {}
+    view = memoryview(batches)
+    for position, header in iter_headers(view):
+        offsets = range(header.base_offset, header.end_offset)
+        if header.is_control:
+            withheld.update(offsets)
+            marker = read_end_marker(view[position : position + header.length])
+            of_transaction = opened.pop(header.producer_id, [])
+            if marker is not None and not marker.commit:
+                withheld.update(of_transaction)
+        elif header.is_transactional:
+            opened.setdefault(header.producer_id, []).extend(offsets)
+    return withheld
 
 
 def give_up(hold: Hold, now: float) -> None:

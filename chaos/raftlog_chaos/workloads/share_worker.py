@@ -18,6 +18,7 @@ from raftlog_chaos.workloads.share_group_model import Hold, Reign, ShareGroupMod
 from raftlog_chaos.workloads.share_member import (
     ACCEPT,
     FINAL_EPOCH,
+    GAP,
     REJECT,
     RELEASE,
     RENEW,
@@ -52,6 +53,8 @@ class ShareWorker:
         self._chance = chance
         self._lives = 0
         self._holds: dict[int, Hold] = {}
+        self._gaps: set[int] = set()
+        """The offsets of markers: consumers skip them, and say that there is no record."""
         self._member = self._new_member()
         self._has_joined = False
         self._has_leader = False
@@ -131,9 +134,8 @@ class ShareWorker:
         """Choose what to say about some of the records."""
         share = 1.0 if self.calm else self._chance.choice((0.0, 0.5, 1.0))
         held = [each for each in sorted(self._holds) if self._chance.random() < share]
-        if self.calm:
-            return dict.fromkeys(held, ACCEPT)
-        return {each: self._chance.choice((ACCEPT,) * 6 + (RELEASE,) * 3 + (REJECT,)) for each in held}
+        kinds = (ACCEPT,) if self.calm else (ACCEPT,) * 6 + (RELEASE,) * 3 + (REJECT,)
+        return {each: GAP if each in self._gaps else self._chance.choice(kinds) for each in held}
 
     async def _meddle(self) -> None:
         """Acknowledge a record as a member that never had one."""
@@ -238,18 +240,17 @@ class ShareWorker:
             (each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records
         ]
         view = memoryview(part.records or b"")
-        values = {
-            record.offset: record.value or b""
-            for position, header in iter_headers(view)
-            if not header.is_control
-            for record in iter_records(view[position : position + header.length])
-        }
+        values: dict[int, bytes | None] = {}
+        for position, header in iter_headers(view):
+            for record in iter_records(view[position : position + header.length]):
+                values[record.offset] = None if header.is_control else record.value or b""
         found = self.book.delivered(self._member.name, acquired, reign=reign, sent_at=sent_at)
         for offset in found:
-            if offset in values:
-                self.book.history.consume(self.book.where, offset, values[offset])
-            else:
+            if offset not in values:
                 self.book.blame(f"{offset} was delivered without its record")
+            elif (value := values[offset]) is not None:
+                self.book.history.consume(self.book.where, offset, value)
+        self._gaps = {each for each in found if values.get(each, b"") is None} | self._gaps
         self._holds |= found
 
 
