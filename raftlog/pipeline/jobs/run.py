@@ -67,7 +67,7 @@ class Gate:
         rows = self.write(frame, batch)
         self.batches += 1
         self.rows += rows
-        self.control.hear(BatchDone(batch, rows, time.monotonic() - began))
+        self.control.on_batch(BatchDone(batch, rows, time.monotonic() - began))
 
     def close(self) -> bool:
         """Admit no more batches; return whether none is in progress."""
