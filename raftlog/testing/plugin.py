@@ -1,9 +1,10 @@
 """The pytest plugin: a real cluster for tests of programs that use Kafka. pytest finds it by its entry point.
 
-| fixture | what a test gets | |---|---| | `raftlog` | the session's cluster, which all workers of pytest-xdist share,
-and names that no other test has | | `bootstrap_servers` | the address of that cluster, as text; of the whole session,
-so other fixtures can use it | | `raftlog_cluster` | a cluster of this test alone, with nodes that may be killed,
-paused, cut off and slowed |
+Fixtures:
+
+- `raftlog`: the session's cluster, which all workers of pytest-xdist share, and names that no other test has
+- `bootstrap_servers`: the address of that cluster, as text; of the whole session, so other fixtures can use it
+- `raftlog_cluster`: a cluster of this test alone, with nodes that may be killed, paused, cut off and slowed
 
 Only what pytest has loaded anyway is imported before a fixture is used.
 """
