@@ -31,10 +31,10 @@ from raftlog.base.log import get_logger
 
 CLOCK_CHECKPOINT: Final = "clock-checkpoint"
 """The file of the last believed time, in the metadata log directory. An incomplete file counts as absent."""
-MOST_JUMP_MS: Final = 60_000
+MAX_JUMP_MS: Final = 60_000
 """The wall clock may differ from the uptime by this much within ANCHORED_S. Setting a clock right needs less."""
 ANCHORED_S: Final = 600.0
-"""A clock may run too fast or too slow by MOST_JUMP_MS in this many seconds: a tenth."""
+"""A clock may run too fast or too slow by MAX_JUMP_MS in this many seconds: a tenth."""
 MOST_APART_MS: Final = 600_000
 """Two clocks agree if they are not farther apart. A reading may be some seconds old."""
 REPORTED_S: Final = 60.0
@@ -137,7 +137,7 @@ class Ages:
         """The lead as the last heartbeat reported it."""
         self._doubted_s = 0.0
         """When the last jump was found, in uptime."""
-        self._most_ms = MOST_JUMP_MS
+        self._most_ms = MAX_JUMP_MS
         """How near the believed time a clock in doubt must come to be believed."""
         self._asks_others = False
         self._others = OtherClocks()
@@ -248,7 +248,7 @@ class Ages:
         It is ignored if the clock has jumped since then.
         """
         self._read_clocks()
-        if others is not None and abs(self._seen_ms - self._reported_ms) > MOST_JUMP_MS:
+        if others is not None and abs(self._seen_ms - self._reported_ms) > MAX_JUMP_MS:
             return
         others = others or self._by_metadata()
         if others is None:
@@ -317,7 +317,7 @@ class Ages:
             self._state = self._before
             self._anchor(lead_ms, uptime_s)
             log.warning("clock_jump_undone")
-        elif abs(moved_ms) > MOST_JUMP_MS:
+        elif abs(moved_ms) > MAX_JUMP_MS:
             self._doubt(self._lead_ms, uptime_s)
         elif uptime_s - self._doubted_s >= abs(jump_ms) / 1000 and self._is_backed(uptime_s):
             self._believe()
@@ -328,8 +328,8 @@ class Ages:
 
     def _check(self, jump_ms: int, lead_ms: int, uptime_s: float) -> None:
         """Doubt a clock that left its anchor; move the anchor now and then, as clocks drift."""
-        if abs(jump_ms) > MOST_JUMP_MS:
-            self._most_ms = MOST_JUMP_MS if self._state is ClockState.BELIEVED else self._most_ms
+        if abs(jump_ms) > MAX_JUMP_MS:
+            self._most_ms = MAX_JUMP_MS if self._state is ClockState.BELIEVED else self._most_ms
             self._doubt(lead_ms - jump_ms, uptime_s)
         elif uptime_s - self._anchored_s >= ANCHORED_S:
             self._anchor(lead_ms, uptime_s)

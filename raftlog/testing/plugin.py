@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raftlog.testing.cluster import AdminCluster, Cluster
     from raftlog.testing.evidence import NodeAddress
 
-MOST_NODES: Final = 9
+MAX_NODES: Final = 9
 CONNECT_S: Final = 5.0
 """How long to try each address of a cluster that is not started here."""
 IN_PROCESS: Final = "in-process"
@@ -81,9 +81,9 @@ def _option(config: pytest.Config, name: str) -> str:
 
 def _number_of_nodes(given: object) -> int:
     text = str(given)
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_NODES:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_NODES:
         raise pytest.UsageError(
-            f"raftlog: the number of nodes is 1 to {MOST_NODES}, or {IN_PROCESS}, not {text!r}"
+            f"raftlog: the number of nodes is 1 to {MAX_NODES}, or {IN_PROCESS}, not {text!r}"
         )
     return int(text)
 

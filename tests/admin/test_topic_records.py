@@ -114,7 +114,7 @@ def test_records_beyond_the_response_size_are_left_for_the_next_request(cluster:
         start = ",".join(f"{each}:earliest" for each in left)
         answer = node.get(f"/v1/topics/wide/records?start={start}").body
         size = sum(len(record["value"]["data"]) for each in answer["data"] for record in each["records"])
-        assert 0 < size <= topic_records.MOST_SHOWN_BYTES + 1_000_000
+        assert 0 < size <= topic_records.MAX_SHOWN_BYTES + 1_000_000
         read += [each["partition_id"] for each in answer["data"]]
         left, turns = answer["left"], turns + 1
     assert sorted(read) == list(range(20))

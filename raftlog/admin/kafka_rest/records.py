@@ -48,7 +48,7 @@ ALL: Final = -1
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 WRITTEN: Final = 200
 """The `error_code` of a record that is on disk."""
-MOST_ENTRIES: Final = 1000
+MAX_ENTRIES: Final = 1000
 UNWRITTEN: Final = (LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition)
 """A leader that moved, or does not know yet that it leads."""
 TOO_LARGE: Final = (MessageTooLarge, RecordListTooLarge)
@@ -118,7 +118,7 @@ class Entry(NewRecord, kw_only=True):
 class Entries(msgspec.Struct, forbid_unknown_fields=True):
     """Records written together; each succeeds or fails by itself."""
 
-    entries: Annotated[list[Entry], msgspec.Meta(min_length=1, max_length=MOST_ENTRIES)]
+    entries: Annotated[list[Entry], msgspec.Meta(min_length=1, max_length=MAX_ENTRIES)]
 
 
 class Success(msgspec.Struct, kw_only=True):

@@ -18,7 +18,7 @@ from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import ALTER_CLUSTER
 
 KINDS: Final = {"PREFERRED": 0, "UNCLEAN": 1}
-MOST_PARTITIONS: Final = 1000
+MAX_PARTITIONS: Final = 1000
 
 
 class ElectedPartition(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class Election(msgspec.Struct, forbid_unknown_fields=True):
 
     election_type: Literal["PREFERRED", "UNCLEAN"] = "PREFERRED"
     partitions: (
-        Annotated[list[ElectedPartition], msgspec.Meta(min_length=1, max_length=MOST_PARTITIONS)] | None
+        Annotated[list[ElectedPartition], msgspec.Meta(min_length=1, max_length=MAX_PARTITIONS)] | None
     ) = None
     accept_data_loss: bool = False
 

@@ -18,7 +18,7 @@ SOURCE_HEADER: Final = "raftlog.mirror.source"
 FIRST_READ_BACK: Final = 500
 """Records at a target's end that are read first; four times as many each time that was not enough."""
 PATIENCE_S: Final = 120.0
-MOST_DIGITS: Final = 19
+MAX_DIGITS: Final = 19
 """The maximum number of digits of an offset."""
 RUNS: Final = pa.schema(
     [
@@ -151,7 +151,7 @@ def copied_offset(headers: Iterable[tuple[str, bytes | None]] | None, source: st
     """
     named = [value for name, value in headers or () if name == SOURCE_HEADER]
     origin, _, number = (named[-1] if named and named[-1] else b"").decode(errors="replace").rpartition("/")
-    if origin != source or len(number) > MOST_DIGITS or not (number.isascii() and number.isdigit()):
+    if origin != source or len(number) > MAX_DIGITS or not (number.isascii() and number.isdigit()):
         return None
     return int(number)
 
