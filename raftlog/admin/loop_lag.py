@@ -1,4 +1,4 @@
-"""How late the event loop runs what is due, and how much of its time the process computes, measured by a timer.
+"""Measures by a timer how late the event loop runs callbacks, and how much of its time the process computes.
 
 A node is one loop, so its lateness is what every request waits on top of its own work.
 """

@@ -46,7 +46,7 @@ log = get_logger(__name__)
 
 
 class ClockState(IntEnum):
-    """How far a node trusts its clock, as its heartbeats report. UNSAID: its release does not report it."""
+    """The degree to which a node trusts its clock, as its heartbeats report. UNSAID: its release does not report it."""
 
     UNSAID = 0
     BELIEVED = 1

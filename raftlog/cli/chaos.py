@@ -124,7 +124,7 @@ class Finished(NamedTuple):
 
 
 class Session:
-    """Some cases, run in sequence. Cases that finished before an interruption are still reported."""
+    """A sequence of cases. Cases that finished before an interruption are still reported."""
 
     def __init__(
         self, options: ChaosOptions, cases: Sequence[Case], testbeds: dict[str, TestbedKind]

@@ -32,7 +32,7 @@ cluster = noun("Describe the cluster; is it healthy?")
 
 
 class Verdict(NamedTuple):
-    """How a cluster is, and why: green reasons are only worth knowing."""
+    """The health of a cluster, with reasons: green reasons are only for information."""
 
     status: str
     reasons: tuple[str, ...]

@@ -42,7 +42,7 @@ Assignment = dict[str, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a member sends of itself to the coordinator. Times in ms."""
+    """The description of a member that it sends to the coordinator. Times in ms."""
 
     group: str
     topics: tuple[str, ...]

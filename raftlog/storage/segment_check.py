@@ -1,4 +1,4 @@
-"""Whether the bytes of one segment are sound: the checks of recovery, reported to a person instead of repaired."""
+"""Checks the bytes of one segment as recovery does, but reports damage to a person instead of repairing it."""
 
 from __future__ import annotations
 

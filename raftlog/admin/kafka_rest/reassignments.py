@@ -58,13 +58,13 @@ class ReassignmentList(msgspec.Struct, kw_only=True):
 
 
 class Target(msgspec.Struct, forbid_unknown_fields=True):
-    """Which brokers are to hold a partition; the first is preferred as leader."""
+    """The brokers that are to hold a partition; the first is preferred as leader."""
 
     replica_ids: Replicas
 
 
 class Move(msgspec.Struct, forbid_unknown_fields=True):
-    """Which brokers are to hold which partition; null takes back what is under way."""
+    """A partition, and the brokers that are to hold it; null cancels its reassignment."""
 
     topic_name: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
     partition_id: Int32

@@ -90,7 +90,7 @@ class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Size(msgspec.Struct):
-    """How a key or a value was given, and how many bytes it has."""
+    """The format of a key or a value, and its size in bytes."""
 
     type: str
     size: int

@@ -84,7 +84,7 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Growth(msgspec.Struct, forbid_unknown_fields=True):
-    """How many partitions a topic is to have altogether."""
+    """The new number of a topic's partitions."""
 
     partitions_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
 

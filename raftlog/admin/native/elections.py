@@ -29,7 +29,9 @@ class ElectedPartition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Election(msgspec.Struct, forbid_unknown_fields=True):
-    """Which partitions elect; null for all. UNCLEAN may lose records, which `accept_data_loss` must say."""
+    """The partitions to elect leaders for; null for all. UNCLEAN may lose records, which `accept_data_loss`
+    must say.
+    """
 
     election_type: Literal["PREFERRED", "UNCLEAN"] = "PREFERRED"
     partitions: (

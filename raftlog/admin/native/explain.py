@@ -1,4 +1,4 @@
-"""Why is a client authorized, or not: the authorizer's answer in words, with the deciding ACL.
+"""Explains why a client is authorized or not: the authorizer's answer in words, with the deciding ACL.
 
 Kafka has no such request. A user that may see all ACLs (DESCRIBE of the cluster) may ask about any principal. All
 others may ask about themselves, since they could find out by trying.

@@ -47,7 +47,9 @@ class TopicLines(msgspec.Struct):
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
-    """Which partitions. `measure`: ask brokers for offsets and sizes too, which this node does not know by itself."""
+    """A range of partitions. `measure`: ask brokers for offsets and sizes too, which this node does not know by
+    itself.
+    """
 
     first: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
     most: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)] = 200

@@ -54,7 +54,7 @@ _OPEN_APIS: Final = frozenset(
 
 
 class ConnectionStanding(Enum):
-    """How a connection counts."""
+    """The kind of client that a connection counts as."""
 
     STRANGER = "a client, or a broker that has yet to prove it"
     IN_HALL = "beyond the places of strangers"

@@ -1,4 +1,4 @@
-"""How fast the bytes that a connection holds must move, and whether they do.
+"""Checks whether the bytes that a connection holds move fast enough.
 
 Bytes are counted against time, so a large frame may take as long as it needs. Time is counted in checks
 (`idle_connections.py`), so a pause of our own loop counts against no connection.
@@ -18,7 +18,7 @@ CHECK_INTERVAL_S: Final = 1.0
 
 
 class Pace(NamedTuple):
-    """How many bytes must move each second, and by how many seconds they may fall behind."""
+    """The bytes that must move each second, and the seconds by which they may fall behind."""
 
     bytes_per_second: int
     patience_s: float

@@ -48,7 +48,7 @@ REQUEST_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How many trips, from which seed, read by which connector, on which Spark."""
+    """The number of trips, the seed, the connector that reads them, and the Spark master."""
 
     trips: int
     seed: int

@@ -34,7 +34,7 @@ RUNS_DDL: Final = "topic string, partition int, source long, target long, record
 
 
 class NotCopied(RuntimeError):
-    """Some records are not known to be at the target; Spark runs the task again, or the job ends."""
+    """It is unknown whether some records are at the target; Spark runs the task again, or the job ends."""
 
 
 @dataclass(slots=True)
