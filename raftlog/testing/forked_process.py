@@ -51,7 +51,7 @@ class ForkServerGone(Exception):
 
 
 class Inherited(NamedTuple):
-    """All that a new process inherits, except what each fork is given."""
+    """The properties that a new process inherits, except what each fork is given."""
 
     interpreter: str
     environment: dict[str, str]

@@ -39,7 +39,7 @@ MAX_DELAY_S: Final = 0.03
 
 
 class Moment(NamedTuple):
-    """When to cut the power. In a recovery, `share` is the fraction of the time that a start takes."""
+    """The moment of a power cut. In a recovery, `share` is the fraction of the time that a start takes."""
 
     kind: str
     mark: str = ""

@@ -84,7 +84,7 @@ class Silence(NamedTuple):
 
 
 class ChartData(NamedTuple):
-    """All that is drawn."""
+    """The data of a chart."""
 
     outcome: Outcome
     buckets: Sequence[Bucket]
