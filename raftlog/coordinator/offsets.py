@@ -147,8 +147,7 @@ def decide_delete(group: Group, *, shown: Group) -> Decision:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
     if not may_delete(shown):
         raise NonEmptyGroup(f"group {group.group_id} has members")
-    if group.share is not None and group.share.has_states:
-        raise NonEmptyGroup(f"share group {group.group_id} has states of partitions, which are not deleted")
+    assert group.share is None or not group.share.has_states, "their deletion comes first"
     return Decision(_ended(group))
 
 

@@ -105,6 +105,7 @@ OURS = {
 TASKS = {
     "raftlog/broker/handlers/shared/share_reader.py: self._broker.share_partitions.get(key)": "its request awaits it",
     "raftlog/broker/handlers/shared/share_requests.py: _acknowledge(broker, message, refused, part)": "as above",
+    "raftlog/broker/handlers/delete_groups.py: _finish(broker, group_id, begun)": "as above",
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
     "raftlog/admin/samples.py: self._keep()": "adds up counts of this node",
     "raftlog/broker/links/broker_links.py: self._open()": "catches all, who asked hears that there is no connection",

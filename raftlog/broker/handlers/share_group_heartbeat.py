@@ -14,13 +14,13 @@ from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.group_heartbeats import assignment_field, check_subscription
+from raftlog.broker.handlers.shared.share_changes import initialize_states, succeeded
 from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_GROUP_MEMBER_EPOCH
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.share.share_heartbeat import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
     ShareStatesReady,
-    ShareStateWork,
 )
 from raftlog.metadata.features import check_share_version
 from raftlog.protocol.apis import ApiKey
@@ -64,9 +64,14 @@ async def _beat(broker: BrokerContext, request: RequestContext, message: Any) ->
     heard: ShareGroupHeartbeatResult = await broker.groups.ask(GroupCoordinator.share_group_heartbeat, beat)
     if heard.work is None:
         return heard
-    wanted = {topic_id: partitions for topic_id, (partitions, _) in heard.work.topics.items()}
+    work = heard.work
+    wanted = {topic_id: partitions for topic_id, (partitions, _) in work.topics.items()}
+    starts = {
+        topic_id: dict.fromkeys(partitions, start) for topic_id, (partitions, start) in work.topics.items()
+    }
     try:
-        ready = await _initialize(broker, heard.work)
+        outcomes = await initialize_states(broker, work.group_id, work.state_epoch, starts)
+        ready = ShareStatesReady(work.group_id, succeeded(outcomes, wanted))
         await broker.groups.ask(GroupCoordinator.share_states_ready, ready)
         if ready.partitions == wanted:
             again = msgspec.structs.replace(beat, epoch=heard.epoch)
@@ -74,13 +79,6 @@ async def _beat(broker: BrokerContext, request: RequestContext, message: Any) ->
     except KafkaError:
         return heard  # a later heartbeat has it done again
     return heard
-
-
-async def _initialize(broker: BrokerContext, work: ShareStateWork) -> ShareStatesReady:
-    try:
-        return await broker.share_states.initialize_group(work)
-    except KafkaError:
-        return ShareStatesReady(work.group_id, {})
 
 
 API: Final = Api(

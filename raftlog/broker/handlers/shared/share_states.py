@@ -23,6 +23,11 @@ _NAMES: Final = {
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: ("InitializeShareGroupStateResponse", "InitializeStateResult"),
     ApiKey.READ_SHARE_GROUP_STATE: ("ReadShareGroupStateResponse", "ReadStateResult"),
     ApiKey.WRITE_SHARE_GROUP_STATE: ("WriteShareGroupStateResponse", "WriteStateResult"),
+    ApiKey.DELETE_SHARE_GROUP_STATE: ("DeleteShareGroupStateResponse", "DeleteStateResult"),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (
+        "ReadShareGroupStateSummaryResponse",
+        "ReadStateSummaryResult",
+    ),
 }
 """The names of a response, and of its part for a topic."""
 
