@@ -11,13 +11,12 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.shards import share_coordinator
-from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import (
     AlterConfigs,
     ConfigAlteration,
@@ -161,7 +160,7 @@ class ShareGroups(Leaving):
         """Return the object of a host's leadership, or None if it does not lead."""
         for context in self._contexts():
             if f"node{context.config.node_id}" == host:
-                for key, led in _led(context):
+                for key, led in led_by(context):
                     if (key.group_id, key.partition) == (book.group, book.where[1]) and led.over is None:
                         return led
         return None
@@ -170,7 +169,7 @@ class ShareGroups(Leaving):
         """Look at all leaders and coordinators, again and again."""
         while True:
             for context in self._contexts():
-                for key, led in _led(context):
+                for key, led in led_by(context):
                     if (book := self.books.get((key.group_id, key.partition))) is not None:
                         book.looked_at_leader(led)
                 if context.made_share_states is not None:
@@ -189,22 +188,11 @@ class ShareGroups(Leaving):
             found[0].host.call(self.ledger.step, found[1])
 
     def _look_at_states(self, context: BrokerContext) -> None:
-        for shard in context.share_states._shards.all():
-            coordinator = shard.coordinator
-            if coordinator is None or shard.is_over:
-                continue
-            for key in coordinator.states():
-                runner = coordinator._machines.get(key)
-                book = self.books.get((key.group_id, key.partition))
-                if book is not None and runner is not None and not runner.parked:
-                    state = runner.tail
-                    epochs = (
-                        shard.leader_epoch,
-                        state.snapshot_epoch,
-                        state.state_epoch,
-                        state.leader_epoch,
-                    )
-                    book.looked_at_state(epochs, state.start_offset)
+        for leader_epoch, key, state in context.share_states.committed_states():
+            book = self.books.get((key.group_id, key.partition))
+            if book is not None:
+                epochs = (leader_epoch, state.snapshot_epoch, state.state_epoch, state.leader_epoch)
+                book.looked_at_state(epochs, state.start_offset)
 
     # -- trouble -------------------------------------------------------------------------------------------
 
@@ -222,7 +210,7 @@ class ShareGroups(Leaving):
         keys = [
             str(key)
             for context in self._contexts()
-            for key, _ in _led(context)
+            for key, _ in led_by(context)
             if (key.group_id, key.partition) == (book.group, book.where[1])
         ]
         try:
@@ -272,7 +260,8 @@ class ShareGroups(Leaving):
         hosts = [self.cluster.nodes[each].host for each in (one, other) if each >= 0]
         if len(hosts) == 2:
             self.chance.shuffle(hosts)
-            (self.loop.cut if self.chance.random() < 0.5 else self.loop.clog)(*hosts)
+            cuts = self.chance.random() < 0.5
+            (self.loop.cut if cuts else self.loop.clog)(hosts[0], hosts[1])
         await asyncio.sleep(self.a_while(0.3, 2.0, 6.0))
         self.loop.heal()
 
@@ -327,8 +316,8 @@ class ShareGroups(Leaving):
         """Heal everything, and wait until calm members have settled all records."""
         self.loop.heal()
         self.calm = True
-        for each in self.workers:
-            each.calm = True
+        for worker in self.workers:
+            worker.calm = True
         await self.whole()
         for each in self.jobs:
             each.stopping = True
@@ -344,9 +333,9 @@ class ShareGroups(Leaving):
             return False
         found = self.cluster.leader_replica(*book.where)
         led = None if found is None else self._reign(book, found[0].host.name)
-        if found is None or led is None or led._machine is None:
+        if found is None or led is None or not led.is_loaded:
             return False
-        return led._machine.start_offset >= found[1].high_watermark
+        return led.machine.start_offset >= found[1].high_watermark
 
     def judge(self) -> list[str]:
         faults = super().judge()
@@ -360,10 +349,10 @@ class ShareGroups(Leaving):
         return faults
 
 
-def _led(context: BrokerContext) -> list[tuple[SharePartitionKey, LedSharePartition]]:
-    """Return the share partitions that a broker leads; looking makes none."""
+def led_by(context: BrokerContext) -> list[tuple[Any, LedSharePartition]]:
+    """Return the share partitions that a broker leads, with their keys; looking makes none."""
     made = context.made_share_partitions
-    return [] if made is None else list(made._led.items())
+    return [] if made is None else made.all()
 
 
 def _delete(replica: Partition, share: float) -> None:
