@@ -40,10 +40,14 @@ def begin_within_no_batch(patch: pytest.MonkeyPatch) -> None:
 PLANTS = [
     Plant(
         "begins-within-no-batch",
-        "KIP-107 a replica for ever out of sync",
+        "KIP-107 a replica out of sync for ever",
         share_groups,
         begin_within_no_batch,
         6.0,
+        test=(
+            "tests/replication/test_following.py"
+            "::test_a_follower_begins_anew_where_the_leaders_log_starts_within_a_batch"
+        ),
     ),
     Plant("stable-below-log-start", "KIP-107 log start", log_starts, stable_offset_below_the_log_start),
     Plant("unstable-below-log-start", "KIP-107 log start", log_starts, unstable_offset_below_the_log_start),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from raftlog.base.config import GroupConfig
 from raftlog.base.errors import InvalidRequest
 from raftlog.base.machine import Decision
 from raftlog.broker.coordination import led_share_partition
@@ -99,13 +100,23 @@ def keep_the_locks_of_ended_sessions(patch: pytest.MonkeyPatch) -> None:
 
 def expire_nothing(patch: pytest.MonkeyPatch) -> None:
     """The records of a member that vanished are locked for ever."""
-    patch.setattr(SharePartition, "expire", lambda machine, now: False)
+    last_for(patch, lambda lock_s: inf)
 
 
 def expire_late(patch: pytest.MonkeyPatch) -> None:
     """A member that comes after its lock was over is still heard."""
-    expire = SharePartition.expire
-    patch.setattr(SharePartition, "expire", lambda machine, now: expire(machine, now - 0.5))
+    last_for(patch, lambda lock_s: lock_s + 0.5)
+
+
+def last_for(patch: pytest.MonkeyPatch, seconds: Callable[[float], float]) -> None:
+    """Let locks last longer than the group's config says."""
+    limits = led_share_partition.share_limits
+
+    def longer(config: GroupConfig) -> ShareLimits:
+        found = limits(config)
+        return found._replace(lock_s=seconds(found.lock_s))
+
+    patch.setattr(led_share_partition, "share_limits", longer)
 
 
 def skip_what_is_released(patch: pytest.MonkeyPatch) -> None:

@@ -58,10 +58,8 @@ SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
     "group.share.min.record.lock.duration.ms": "1000",
-    "share.coordinator.state.topic.num.partitions": "2",
     "share.coordinator.state.topic.segment.bytes": "2000",
     "share.coordinator.state.topic.prune.interval.ms": "500",
-    "share.coordinator.cold.partition.snapshot.interval.ms": "500",
 }
 SEGMENTS: Final = ("600", "16384")
 
@@ -81,6 +79,8 @@ class ShareGroups(Leaving):
                 "group.share.delivery.count.limit": str(self.limit),
                 "group.share.partition.max.record.locks": chance.choice(("100", "2000")),
                 "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("3", "20")),
+                "share.coordinator.state.topic.num.partitions": chance.choice(("1", "1", "2")),
+                "share.coordinator.cold.partition.snapshot.interval.ms": chance.choice(("500", "60000")),
                 "share.coordinator.write.timeout.ms": chance.choice(("1000", "5000")),
             },
         )

@@ -5,8 +5,8 @@ until it is accepted, rejected, or out of deliveries. A record has one holder at
 under one leader, and never passes the limit. The start offset never goes back.
 
 A delivery counts as later than an answer if a later leader made it. Under the same leader its count has to be higher,
-or its request was sent after the answer. A leader that does not know yet that it was replaced may deliver what its successor has settled, as in
-Apache Kafka. But it can't settle anything: the share coordinator refuses its writes.
+or its request was sent after the answer. A leader that does not know yet that it was replaced may deliver what its
+successor has settled, as in Apache Kafka. But it can't settle anything: the share coordinator refuses its writes.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Answered(NamedTuple):
 
     at: float
     reign: Reign
-    count: int
+    delivery_count: int
 
     def is_before(self, hold: Hold) -> bool:
         """Whether a delivery was made after this was written, for certain."""
         if hold.reign is None or self.reign is None:
             return False
         if hold.reign is self.reign:
-            return hold.count > self.count or hold.sent_at > self.at
+            return hold.count > self.delivery_count or hold.sent_at > self.at
         return hold.reign.leader_epoch > self.reign.leader_epoch
 
 
@@ -148,9 +148,9 @@ class ShareGroupModel:
         settled, released = self.settled.get(offset), self._released.get(offset)
         if settled is not None and settled.is_before(hold):
             self.blame(f"{offset} was delivered for the {hold.count}th time after it was settled")
-        if released is not None and released.is_before(hold) and hold.count <= released.count:
+        if released is not None and released.is_before(hold) and hold.count <= released.delivery_count:
             self.blame(
-                f"{offset} is delivered with count {hold.count}, but was released with {released.count}"
+                f"{offset} is delivered with count {hold.count}, but was released with {released.delivery_count}"
             )
         if not 1 <= hold.count <= self.limit:
             self.blame(f"{offset} is delivered for the {hold.count}th time; the limit is {self.limit}")
@@ -208,7 +208,7 @@ class ShareGroupModel:
             hold.locked_until, hold.over_at = sent_at + self.lock_s, answered.at + self.lock_s
         elif kind == RELEASE:
             former = self._released.get(offset)
-            if former is None or former.count < answered.count:
+            if former is None or former.delivery_count < answered.delivery_count:
                 self._released[offset] = answered
         else:
             self.settled.setdefault(offset, answered)
