@@ -96,7 +96,6 @@ class ShareGroupSettings(TransactionSettings):
         2_000,
         "Most share sessions of a broker: members of share groups that read from it",
         at_least=1,
-        applied=False,
     )
     group_share_initialize_retry_interval_ms: int = setting(
         "group.share.initialize.retry.interval.ms",
