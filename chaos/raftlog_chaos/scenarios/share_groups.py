@@ -241,19 +241,19 @@ class ShareGroups(Leaving):
             await act(book, victim)
 
     async def die(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader or coordinator crashes."""
+        """Crash a leader or a coordinator."""
         self.cluster.crash(victim, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.3, 2.0))
         self.cluster.start(victim)
 
     async def hang(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader or coordinator stands still, perhaps until others have taken over."""
+        """Pause a leader or a coordinator, perhaps until others have taken over."""
         self.cluster.pause(victim)
         await asyncio.sleep(self.a_while(0.3, 1.0, 4.0))
         self.cluster.resume(victim)
 
     async def part(self, book: ShareGroupModel, victim: int) -> None:
-        """The leader and the coordinator do not reach each other, or only in one direction."""
+        """Cut the links between the leader and the coordinator, or one direction of them."""
         one, other = self.leader_of(book), self.coordinator_of(book)
         if one == other or min(one, other) < 0:
             other = next(each for each in self.cluster.nodes if each != one)
@@ -266,7 +266,7 @@ class ShareGroups(Leaving):
         self.loop.heal()
 
     async def outlive(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader loses its lead and does not know it, while a write of it is on its way to the coordinator."""
+        """Depose a leader that does not know it, while its write is on the way to the coordinator."""
         leader, coordinator = self.leader_of(book), self.coordinator_of(book)
         controller = self.cluster.last_image().controller_id
         if min(leader, coordinator) < 0 or len({leader, coordinator, controller}) < 3:
@@ -285,19 +285,19 @@ class ShareGroups(Leaving):
         self.loop.heal()
 
     async def go(self, book: ShareGroupModel, victim: int) -> None:
-        """A broker is restarted gently: its leaderships move on while it runs."""
+        """Restart a broker gently: its leaderships move on while it runs."""
         self.cluster.leave(victim)
         await asyncio.sleep(self.a_while(0.3, 1.0))
         self.cluster.start(victim)
 
     async def blackout(self, book: ShareGroupModel, victim: int) -> None:
-        """All brokers crash."""
+        """Crash all brokers."""
         self.cluster.crash(*self.cluster.nodes, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.3))
         self.cluster.start()
 
     async def delete(self, book: ShareGroupModel, victim: int) -> None:
-        """Records are deleted, whether they are settled or not."""
+        """Delete records, whether they are settled or not."""
         found = self.cluster.leader_replica(*book.where)
         if found is not None:
             leader, replica = found
@@ -305,7 +305,7 @@ class ShareGroups(Leaving):
             await asyncio.sleep(self.a_while(0.1, 0.5))
 
     async def jump(self, book: ShareGroupModel, victim: int) -> None:
-        """A wall clock jumps by days, and comes back later."""
+        """Set a wall clock days ahead or back, and right again later."""
         host = self.cluster.nodes[victim].host
         host.set_clock(self.chance.choice((-3, 1, 400)) * DAY_MS)
         self.loop.call_later(self.a_while(0.5, 3.0), host.set_clock, 0)

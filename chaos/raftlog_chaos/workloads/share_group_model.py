@@ -65,7 +65,7 @@ class Answered(NamedTuple):
     delivery_count: int
 
     def is_before(self, hold: Hold) -> bool:
-        """Whether a delivery was made after this was written, for certain."""
+        """Return whether a delivery was certainly made after this was written."""
         if hold.reign is None or self.reign is None:
             return False
         if hold.reign is self.reign:
