@@ -107,7 +107,7 @@ class MemorySettings(ConsumerGroupSettings):
 
 @dataclass(frozen=True, eq=False)
 class QuorumSettings:
-    """How a controller stands for election, and becomes a voter."""
+    """The settings for a controller's elections, and for becoming a voter."""
 
     controller_quorum_election_timeout_ms: int = setting(
         "controller.quorum.election.timeout.ms",
