@@ -101,6 +101,9 @@ class ClientConnection(Protocol):
     def response_memory(self) -> Account:
         """The memory for responses of clients."""
 
+    def count_fetch(self, size: int) -> int:
+        """Count the records of a response by the sender's quota. A throttle time, in ms, means that it gets none."""
+
     def on_login(self, principal: str) -> int: ...
 
     def finish(self, *, answers_all: bool = False) -> None: ...

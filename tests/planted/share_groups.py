@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from raftlog.base.config import GroupConfig
 from raftlog.base.errors import InvalidRequest
+from raftlog.base.machine import Decision
+from raftlog.broker.coordination import led_share_partition
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.share_state_client import ShareStateClient, StoredState
+from raftlog.broker.handlers.shared import share_reader
 from raftlog.coordinator.share_state import decisions
 from raftlog.coordinator.share_state.share_state import ShareSnapshot, ShareState
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
+from raftlog.coordinator.share_state.share_state_requests import WriteState
 from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType, DeliveryState, ShareLimits, StateBatch
 from raftlog.sharing.in_flight import InFlightRange, InFlightRanges
 from raftlog.sharing.share_partition import SharePartition
@@ -95,13 +100,23 @@ def keep_the_locks_of_ended_sessions(patch: pytest.MonkeyPatch) -> None:
 
 def expire_nothing(patch: pytest.MonkeyPatch) -> None:
     """The records of a member that vanished are locked for ever."""
-    patch.setattr(SharePartition, "expire", lambda machine, now: False)
+    last_for(patch, lambda lock_s: inf)
 
 
 def expire_late(patch: pytest.MonkeyPatch) -> None:
     """A member that comes after its lock was over is still heard."""
-    expire = SharePartition.expire
-    patch.setattr(SharePartition, "expire", lambda machine, now: expire(machine, now - 0.5))
+    last_for(patch, lambda lock_s: lock_s + 0.5)
+
+
+def last_for(patch: pytest.MonkeyPatch, seconds: Callable[[float], float]) -> None:
+    """Let locks last longer than the group's config says."""
+    limits = led_share_partition.share_limits
+
+    def longer(config: GroupConfig) -> ShareLimits:
+        found = limits(config)
+        return found._replace(lock_s=seconds(found.lock_s))
+
+    patch.setattr(led_share_partition, "share_limits", longer)
 
 
 def skip_what_is_released(patch: pytest.MonkeyPatch) -> None:
@@ -127,7 +142,7 @@ def start_past_what_is_acquired(patch: pytest.MonkeyPatch) -> None:
 
 
 def hear_any_member(patch: pytest.MonkeyPatch) -> None:
-    """Whoever names an acquired record acknowledges it."""
+    """Any member may acknowledge any acquired record."""
 
     def check(machine: SharePartition, member_id: str, spans: Sequence[Any]) -> None:
         check_held(machine, member_id, [])
@@ -250,7 +265,66 @@ def take_back_what_is_written(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def answer_what_was_passed(patch: pytest.MonkeyPatch) -> None:
+    """An acknowledgement of records that the start offset has passed in memory is answered before that is written."""
+    patch.setattr(SharePartition, "_is_passed_unwritten", lambda machine, acknowledgement: False)
+
+
+def ignore_the_isolation_level(patch: pytest.MonkeyPatch) -> None:
+    """A group with read_committed gets records before their transactions end."""
+    patch.setattr(LedSharePartition, "read_committed", property(lambda led: False))
+
+
+def deliver_aborted_records(patch: pytest.MonkeyPatch) -> None:
+    """A group with read_committed waits for the end of transactions, whatever it is."""
+    found = led_share_partition.fetched_batches
+    patch.setattr(
+        share_reader,
+        "fetched_batches",
+        lambda records, aborted, *, read_committed: found(records, (), read_committed=read_committed),
+    )
+
+
+def wait_behind_aborted_records(patch: pytest.MonkeyPatch) -> None:
+    """The machine forgets what it withheld, so a group waits at its first aborted record for ever."""
+    patch.setattr(SharePartition, "_archive", lambda machine, first_offset, end_offset: None)
+
+
+def prune_up_to_the_newest_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """The records before the newest snapshot are deleted, though other states have none since."""
+
+    def before_the_newest(coordinator: ShareStateCoordinator) -> int:
+        return max(coordinator._snapshots.values(), default=coordinator._machines.committed_offset)
+
+    patch.setattr(ShareStateCoordinator, "redundant_before", property(before_the_newest))
+
+
+def write_with_any_state_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A leader that knows the former start offset writes, after an administrator has set another."""
+    write = decisions.decide_write
+
+    def decide_any(state: ShareState, request: WriteState, **rest: Any) -> Decision:
+        return write(state, replace(request, state_epoch=state.state_epoch), **rest)
+
+    patch.setattr(decisions, "decide_write", decide_any)
+
+
+STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
+
 PLANTS = [
+    Plant("share-passed-answered-unwritten", "KIP-932 accepted again", play, answer_what_was_passed, 6.0),
+    Plant("share-isolation-ignored", "KIP-932 read_committed", play, ignore_the_isolation_level, 6.0),
+    Plant("share-aborted-delivered", "KIP-932 read_committed", play, deliver_aborted_records, 6.0),
+    Plant("share-waits-for-aborted", "KIP-932 read_committed", play, wait_behind_aborted_records, 6.0),
+    Plant("share-live-snapshots-pruned", "KIP-932 state lost", play, prune_up_to_the_newest_snapshot, 6.0),
+    Plant(
+        "share-state-epochs-ignored",
+        "KIP-932 state epochs",
+        play,
+        write_with_any_state_epoch,
+        6.0,
+        test=f"{STATES}::test_another_start_offset_fences_the_leader_that_knows_the_former",
+    ),
     Plant("share-answered-unwritten", "KIP-932 accepted again", play, answer_before_the_write, 6.0),
     Plant("share-answered-uncommitted", "KIP-932 accepted again", play, answer_before_the_commit, 6.0),
     Plant("share-leaders-unfenced", "KIP-932 leader epochs", play, fence_no_leader, 6.0),

@@ -11,13 +11,12 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.shards import share_coordinator
-from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import (
     AlterConfigs,
     ConfigAlteration,
@@ -59,10 +58,8 @@ SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
     "group.share.min.record.lock.duration.ms": "1000",
-    "share.coordinator.state.topic.num.partitions": "2",
     "share.coordinator.state.topic.segment.bytes": "2000",
     "share.coordinator.state.topic.prune.interval.ms": "500",
-    "share.coordinator.cold.partition.snapshot.interval.ms": "500",
 }
 SEGMENTS: Final = ("600", "16384")
 
@@ -82,6 +79,8 @@ class ShareGroups(Leaving):
                 "group.share.delivery.count.limit": str(self.limit),
                 "group.share.partition.max.record.locks": chance.choice(("100", "2000")),
                 "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("3", "20")),
+                "share.coordinator.state.topic.num.partitions": chance.choice(("1", "1", "2")),
+                "share.coordinator.cold.partition.snapshot.interval.ms": chance.choice(("500", "60000")),
                 "share.coordinator.write.timeout.ms": chance.choice(("1000", "5000")),
             },
         )
@@ -161,7 +160,7 @@ class ShareGroups(Leaving):
         """Return the object of a host's leadership, or None if it does not lead."""
         for context in self._contexts():
             if f"node{context.config.node_id}" == host:
-                for key, led in _led(context):
+                for key, led in led_by(context):
                     if (key.group_id, key.partition) == (book.group, book.where[1]) and led.over is None:
                         return led
         return None
@@ -170,7 +169,7 @@ class ShareGroups(Leaving):
         """Look at all leaders and coordinators, again and again."""
         while True:
             for context in self._contexts():
-                for key, led in _led(context):
+                for key, led in led_by(context):
                     if (book := self.books.get((key.group_id, key.partition))) is not None:
                         book.looked_at_leader(led)
                 if context.made_share_states is not None:
@@ -189,22 +188,11 @@ class ShareGroups(Leaving):
             found[0].host.call(self.ledger.step, found[1])
 
     def _look_at_states(self, context: BrokerContext) -> None:
-        for shard in context.share_states._shards.all():
-            coordinator = shard.coordinator
-            if coordinator is None or shard.is_over:
-                continue
-            for key in coordinator.states():
-                runner = coordinator._machines.get(key)
-                book = self.books.get((key.group_id, key.partition))
-                if book is not None and runner is not None and not runner.parked:
-                    state = runner.tail
-                    epochs = (
-                        shard.leader_epoch,
-                        state.snapshot_epoch,
-                        state.state_epoch,
-                        state.leader_epoch,
-                    )
-                    book.looked_at_state(epochs, state.start_offset)
+        for leader_epoch, key, state in context.share_states.committed_states():
+            book = self.books.get((key.group_id, key.partition))
+            if book is not None:
+                epochs = (leader_epoch, state.snapshot_epoch, state.state_epoch, state.leader_epoch)
+                book.looked_at_state(epochs, state.start_offset)
 
     # -- trouble -------------------------------------------------------------------------------------------
 
@@ -222,7 +210,7 @@ class ShareGroups(Leaving):
         keys = [
             str(key)
             for context in self._contexts()
-            for key, _ in _led(context)
+            for key, _ in led_by(context)
             if (key.group_id, key.partition) == (book.group, book.where[1])
         ]
         try:
@@ -253,31 +241,32 @@ class ShareGroups(Leaving):
             await act(book, victim)
 
     async def die(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader or coordinator crashes."""
+        """Crash a leader or a coordinator."""
         self.cluster.crash(victim, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.3, 2.0))
         self.cluster.start(victim)
 
     async def hang(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader or coordinator stands still, perhaps until others have taken over."""
+        """Pause a leader or a coordinator, perhaps until others have taken over."""
         self.cluster.pause(victim)
         await asyncio.sleep(self.a_while(0.3, 1.0, 4.0))
         self.cluster.resume(victim)
 
     async def part(self, book: ShareGroupModel, victim: int) -> None:
-        """The leader and the coordinator do not reach each other, or only in one direction."""
+        """Cut the links between the leader and the coordinator, or one direction of them."""
         one, other = self.leader_of(book), self.coordinator_of(book)
         if one == other or min(one, other) < 0:
             other = next(each for each in self.cluster.nodes if each != one)
         hosts = [self.cluster.nodes[each].host for each in (one, other) if each >= 0]
         if len(hosts) == 2:
             self.chance.shuffle(hosts)
-            (self.loop.cut if self.chance.random() < 0.5 else self.loop.clog)(*hosts)
+            cuts = self.chance.random() < 0.5
+            (self.loop.cut if cuts else self.loop.clog)(hosts[0], hosts[1])
         await asyncio.sleep(self.a_while(0.3, 2.0, 6.0))
         self.loop.heal()
 
     async def outlive(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader loses its lead and does not know it, while a write of it is on its way to the coordinator."""
+        """Depose a leader that does not know it, while its write is on the way to the coordinator."""
         leader, coordinator = self.leader_of(book), self.coordinator_of(book)
         controller = self.cluster.last_image().controller_id
         if min(leader, coordinator) < 0 or len({leader, coordinator, controller}) < 3:
@@ -296,19 +285,19 @@ class ShareGroups(Leaving):
         self.loop.heal()
 
     async def go(self, book: ShareGroupModel, victim: int) -> None:
-        """A broker is restarted gently: its leaderships move on while it runs."""
+        """Restart a broker gently: its leaderships move on while it runs."""
         self.cluster.leave(victim)
         await asyncio.sleep(self.a_while(0.3, 1.0))
         self.cluster.start(victim)
 
     async def blackout(self, book: ShareGroupModel, victim: int) -> None:
-        """All brokers crash."""
+        """Crash all brokers."""
         self.cluster.crash(*self.cluster.nodes, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.3))
         self.cluster.start()
 
     async def delete(self, book: ShareGroupModel, victim: int) -> None:
-        """Records are deleted, whether they are settled or not."""
+        """Delete records, whether they are settled or not."""
         found = self.cluster.leader_replica(*book.where)
         if found is not None:
             leader, replica = found
@@ -316,7 +305,7 @@ class ShareGroups(Leaving):
             await asyncio.sleep(self.a_while(0.1, 0.5))
 
     async def jump(self, book: ShareGroupModel, victim: int) -> None:
-        """A wall clock jumps by days, and comes back later."""
+        """Set a wall clock days ahead or back, and right again later."""
         host = self.cluster.nodes[victim].host
         host.set_clock(self.chance.choice((-3, 1, 400)) * DAY_MS)
         self.loop.call_later(self.a_while(0.5, 3.0), host.set_clock, 0)
@@ -327,8 +316,8 @@ class ShareGroups(Leaving):
         """Heal everything, and wait until calm members have settled all records."""
         self.loop.heal()
         self.calm = True
-        for each in self.workers:
-            each.calm = True
+        for worker in self.workers:
+            worker.calm = True
         await self.whole()
         for each in self.jobs:
             each.stopping = True
@@ -344,9 +333,9 @@ class ShareGroups(Leaving):
             return False
         found = self.cluster.leader_replica(*book.where)
         led = None if found is None else self._reign(book, found[0].host.name)
-        if found is None or led is None or led._machine is None:
+        if found is None or led is None or not led.is_loaded:
             return False
-        return led._machine.start_offset >= found[1].high_watermark
+        return led.machine.start_offset >= found[1].high_watermark
 
     def judge(self) -> list[str]:
         faults = super().judge()
@@ -360,10 +349,10 @@ class ShareGroups(Leaving):
         return faults
 
 
-def _led(context: BrokerContext) -> list[tuple[SharePartitionKey, LedSharePartition]]:
-    """Return the share partitions that a broker leads; looking makes none."""
+def led_by(context: BrokerContext) -> list[tuple[Any, LedSharePartition]]:
+    """Return the share partitions that a broker leads, with their keys; looking makes none."""
     made = context.made_share_partitions
-    return [] if made is None else list(made._led.items())
+    return [] if made is None else made.all()
 
 
 def _delete(replica: Partition, share: float) -> None:

@@ -4,9 +4,9 @@ A record that was accepted is not delivered again once its member has the answer
 until it is accepted, rejected, or out of deliveries. A record has one holder at a time. Its delivery count only grows
 under one leader, and never passes the limit. The start offset never goes back.
 
-A delivery counts as later than an answer if a later leader made it, or the same leader, with a higher count or asked
-after the answer. A leader that does not know yet that it was replaced may deliver what its successor has settled, as in
-Apache Kafka. But it can't settle anything: the share coordinator refuses its writes.
+A delivery counts as later than an answer if a later leader made it. Under the same leader its count has to be higher,
+or its request was sent after the answer. A leader that does not know yet that it was replaced may deliver what its
+successor has settled, as in Apache Kafka. But it can't settle anything: the share coordinator refuses its writes.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class Answered(NamedTuple):
 
     at: float
     reign: Reign
-    count: int
+    delivery_count: int
 
     def is_before(self, hold: Hold) -> bool:
-        """Whether a delivery was made after this was written, for certain."""
+        """Return whether a delivery was certainly made after this was written."""
         if hold.reign is None or self.reign is None:
             return False
         if hold.reign is self.reign:
-            return hold.count > self.count or hold.sent_at > self.at
+            return hold.count > self.delivery_count or hold.sent_at > self.at
         return hold.reign.leader_epoch > self.reign.leader_epoch
 
 
@@ -148,9 +148,9 @@ class ShareGroupModel:
         settled, released = self.settled.get(offset), self._released.get(offset)
         if settled is not None and settled.is_before(hold):
             self.blame(f"{offset} was delivered for the {hold.count}th time after it was settled")
-        if released is not None and released.is_before(hold) and hold.count <= released.count:
+        if released is not None and released.is_before(hold) and hold.count <= released.delivery_count:
             self.blame(
-                f"{offset} is delivered with count {hold.count}, but was released with {released.count}"
+                f"{offset} is delivered with count {hold.count}, but was released with {released.delivery_count}"
             )
         if not 1 <= hold.count <= self.limit:
             self.blame(f"{offset} is delivered for the {hold.count}th time; the limit is {self.limit}")
@@ -188,11 +188,12 @@ class ShareGroupModel:
             return
         self.answered.set()
         self._is_at_work(reign)
-        start_offset = -1 if reign is None or reign._machine is None else reign._machine.start_offset
+        is_led = reign is not None and reign.is_loaded
+        start_offset = reign.machine.start_offset if reign is not None and is_led else -1
         for offset, kind in kinds.items():
             hold = holds.get(offset)
             is_over = hold is None or sent_at > hold.over_at
-            if is_over and reign is not None and reign.over is None and offset >= start_offset:
+            if is_over and is_led and offset >= start_offset:
                 self.blame(f"{offset} is acknowledged by a member that has not got it")
             is_former = (
                 reign is not None and reign.leader_epoch < self._newest[0] and sent_at > self._newest[1]
@@ -207,7 +208,7 @@ class ShareGroupModel:
             hold.locked_until, hold.over_at = sent_at + self.lock_s, answered.at + self.lock_s
         elif kind == RELEASE:
             former = self._released.get(offset)
-            if former is None or former.count < answered.count:
+            if former is None or former.delivery_count < answered.delivery_count:
                 self._released[offset] = answered
         else:
             self.settled.setdefault(offset, answered)
@@ -219,10 +220,10 @@ class ShareGroupModel:
 
     def session_ended(self, member: str, reign: Reign) -> None:
         """Check that a member whose session has ended holds no record."""
-        if reign is not None and reign.over is None and reign._machine is not None:
+        if reign is not None and reign.is_loaded:
             held = [
                 each.first_offset
-                for each in reign._machine.ranges
+                for each in reign.machine.ranges
                 if each.is_held and each.member_id == member
             ]
             if held:
@@ -232,9 +233,9 @@ class ShareGroupModel:
 
     def looked_at_leader(self, led: LedSharePartition) -> None:
         """Compare a leader's machine with what was seen before."""
-        machine = led._machine
-        if machine is None or led.over is not None:
+        if not led.is_loaded:
             return
+        machine = led.machine
         if id(led) not in self._starts:
             self._kept.append(led)
         start_offset = machine.start_offset

@@ -1,8 +1,8 @@
 """A member of a share group that behaves badly (KIP-932).
 
 It accepts, releases, rejects and renews, in ShareFetch or in ShareAcknowledge. It sleeps through its locks and
-acknowledges late, names records of others, ends its session, drops its connection, or vanishes with its records and
-comes back as another member. Once it is calm it accepts everything.
+acknowledges late, and names records of others. It ends its session, drops its connection, or vanishes with its records
+and comes back as another member. Once it is calm it accepts everything.
 """
 
 from __future__ import annotations

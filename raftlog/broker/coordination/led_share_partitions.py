@@ -41,6 +41,10 @@ class LedSharePartitions:
     def __len__(self) -> int:
         return len(self._led)
 
+    def all(self) -> list[tuple[SharePartitionKey, LedSharePartition]]:
+        """Return all that are in memory, those first that were not used for longest."""
+        return list(self._led.items())
+
     def replica(self, key: SharePartitionKey) -> Partition:
         """Return the replica of a share partition's log. Raises like `get` where this broker does not lead it."""
         replica = locate(self._broker, key.topic_id, key.partition)

@@ -23,6 +23,7 @@ def share_config(broker: LocalBroker, group_id: str) -> GroupConfig:
 
 
 def share_limits(config: GroupConfig) -> ShareLimits:
+    """Return the limits of a share partition by its group's configs."""
     return ShareLimits(
         config.share_record_lock_duration_ms / 1_000,
         config.share_delivery_count_limit,
@@ -39,7 +40,7 @@ async def find_first_offset(broker: LocalBroker, replica: Partition, group_id: s
     """
     reset = share_config(broker, group_id).share_auto_offset_reset
     if reset.strategy == "by_duration":
-        timestamp_ms = max(0, broker.env.wall_clock_ms() - reset.duration_ms)
+        timestamp_ms = max(0, broker.env.ages.believed_ms() - reset.duration_ms)
         search = OffsetSearch(replica, timestamp_ms)
         await search_all(broker, [search], is_wanted=lambda: True)
         found = replica.offset_for_timestamp(timestamp_ms, read_committed=False, search=search.found)

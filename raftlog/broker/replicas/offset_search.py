@@ -6,6 +6,7 @@ All searches of a broker together take one thread at a time, so the other thread
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.errors import KafkaError, NotLeaderOrFollower
@@ -56,4 +57,9 @@ async def search_all(
     """Run searches in a thread, unless they are no longer wanted when it is their turn."""
     async with broker.time_searches:
         if is_wanted():
-            await broker.env.offload(lambda: [each.run() for each in searches])
+            await broker.env.offload(partial(_run_all, searches))
+
+
+def _run_all(searches: Sequence[OffsetSearch]) -> None:
+    for each in searches:
+        each.run()

@@ -190,9 +190,7 @@ class ShareReader:
         the member never sees them.
         """
         connection = self._request.connection
-        if connection is None or connection.limits is None or not size_bytes:
-            return False
-        return bool(connection.limits.count_fetch(connection, size_bytes))
+        return bool(connection is not None and size_bytes and connection.count_fetch(size_bytes))
 
     async def _read_cold(self, reads: list[_Read]) -> list[_Read]:
         """Return all reads with their records, some of which the disk has. They count as response memory meanwhile."""
