@@ -43,12 +43,10 @@ CLAIMS = (
 """Functions there are attacks, histories and scenarios: like a test, each states a claim, which is shown to users."""
 WITHOUT_VERB: frozenset[str] = frozenset(
     {
-        "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.move",
         "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.replace",
         "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.rivals",
         "chaos/raftlog_chaos/scenarios/voters_change.py:VotersProperties.forget",
         "chaos/raftlog_chaos/workloads/raw_client.py:shapes",
-        "raftlog/broker/handlers/shared/described_groups.py:described_assignment",
         "raftlog/controller/controller.py:Controller.committed",
         "raftlog/coordinator/share/share_group.py:ShareGroup.reader_view",
     }
