@@ -297,7 +297,8 @@ def _shut_down(
         fields = {"broker_id": broker.broker_id, "partitions_moved": len(updates.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
     may_stop = updates.complete and not _waits_for_another(image, broker.broker_id, availability, index)
-    return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
+    more = () if updates.complete else (UPDATE_ALL_PARTITIONS,)
+    return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), (*events, *more))
 
 
 def _waits_for_another(
