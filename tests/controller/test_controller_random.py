@@ -195,8 +195,9 @@ class ControllerMachine(RuleBasedStateMachine):
     def commit_all(self) -> None:
         """With no uncommitted change, every partition has the leader and ISR that the brokers' availability allows."""
         self.cluster.refusals = 0
-        self._come_to_rest()
-        self.cluster.advance(0.1)
+        for _ in range(2):  # a tick for an election that the quorum refused, and a tick of the new controller
+            self._come_to_rest()
+            self.cluster.advance(0.1)
         self._come_to_rest()
         controller = self.cluster.active
         if controller.active:

@@ -43,3 +43,14 @@ def test_a_broker_is_unfenced_with_no_damaged_replica_in_sync(cluster: Controlle
     cluster.commit()
     state = cluster.image.topics["t"].partitions[6]
     assert state.isr_lost or state.leader != 1
+
+
+def test_a_broker_asks_to_be_fenced_while_another_dies(cluster: ControllerCluster) -> None:
+    """As with a failed disk: neither decision elects again what the other has taken offline."""
+    cluster.assign("t", *((1, 2)[:: 1 if number % 2 else -1] for number in range(20)))
+    cluster.commit_at_once = False
+    cluster.heartbeat(1, want_fence=True)
+    cluster.die(2)
+    cluster.commit(60)
+    assert cluster.image.brokers[1].fenced and cluster.image.brokers[2].fenced
+    assert len(cluster.journal) == cluster.commit_index, "it comes to rest"
