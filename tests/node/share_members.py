@@ -11,7 +11,8 @@ import pytest
 
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
-from raftlog.metadata import features
+from raftlog.controller import voters
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import build_batch, new_record
@@ -195,7 +196,8 @@ def run_scenario(
         cluster.check()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(features._INITIAL, features.SHARE_VERSION, level)
+        if level == 0:
+            patch.setattr(voters, "BEGUN_HIGHEST", (RAFTLOG_METADATA_VERSION,))
         simulate(program, seed=seed)
 
 
