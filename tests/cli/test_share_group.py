@@ -20,7 +20,7 @@ def start_offsets(raftlog: CommandLine, group: str) -> dict[int, int]:
 
 
 def test_a_share_group_is_reset_described_and_deleted(raftlog: CommandLine, ten: str) -> None:
-    """The first reset makes it. Nothing is changed without --execute."""
+    """The first reset makes it. Offsets change only with --execute."""
     group = f"share-{ten}"
     reset = ("share-group", "reset", group, "-t", ten)
     planned = raftlog(*reset, "--to-earliest")
@@ -78,7 +78,7 @@ def test_a_share_group_with_members_is_neither_moved_nor_deleted(raftlog: Comman
 def test_a_share_group_that_is_not_there_is_named_as_such(
     raftlog: CommandLine, arguments: tuple[str, ...]
 ) -> None:
-    """Other groups are none, either."""
+    """In one line, by every verb."""
     refused = raftlog("share-group", *arguments)
     assert refused.returncode == exits.NOT_FOUND
     assert "there is no share group none" in refused.stderr

@@ -81,6 +81,7 @@ async def reset_offsets(call: Call) -> NewOffsets:
 
 
 def named_partitions(call: Call, wanted: Reset) -> list[Where]:
+    """Return the partitions that a request is about. Raise ApiError for a topic or partition that does not exist."""
     topic = call.node.image().topics.get(wanted.topic_name)
     if topic is None:
         raise ApiError(404, f"topic {wanted.topic_name} does not exist", code=UNKNOWN_PARTITION)
@@ -100,6 +101,7 @@ def named_partitions(call: Call, wanted: Reset) -> list[Where]:
 async def new_offsets(
     call: Call, wanted: Reset, partitions: list[Where], committed: dict[Where, int]
 ) -> list[NewOffset]:
+    """Return what a reset makes of each partition. `committed`: the present offsets."""
     begins = await offsets_at(call, partitions, EARLIEST)
     ends = await offsets_at(call, partitions, LATEST)
     at_time: dict[Where, int] = {}

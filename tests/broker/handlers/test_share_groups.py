@@ -608,9 +608,9 @@ def test_states_are_summarized_and_deleted() -> None:
             answer = await node.call(delete_share_group_state, 0, group_id="g", topics=topics, **own)
             assert [int(each.error_code) for topic in answer.results for each in topic.partitions] == [0]
 
-        assert await summary() == (2, -1, 40, -1)
+        assert await summary() == (2, 0, 40, 0)
         await delete(state_epoch=2)
-        assert await summary() == (2, -1, 40, -1)
+        assert await summary() == (2, 0, 40, 0)
         await delete()
         assert await summary() == (0, 0, -1, -1)
         await delete()
