@@ -57,6 +57,11 @@ if TYPE_CHECKING:
     from raftlog.base.group_events import GroupEvent
     from raftlog.coordinator.share.share_group import ShareGroup
     from raftlog.coordinator.share.share_heartbeat import ShareGroupHeartbeat, ShareStatesReady
+    from raftlog.coordinator.share.share_offsets import (
+        AlterShareOffsets,
+        DeleteShareOffsets,
+        ShareChangeEnded,
+    )
 
 
 class GroupCoordinator:
@@ -252,6 +257,29 @@ class GroupCoordinator:
         """Record which states of partitions are initialized. Call `answer` with None or a KafkaError."""
         self._ask_share(ready.group_id, lambda group: group.states_ready(ready, answer, at=at), answer, at)
 
+    def alter_share_offsets(self, request: AlterShareOffsets, answer: Answer, *, at: Moment) -> None:
+        """Begin to set start offsets of a share group without members, which may be new.
+
+        Call `answer` with the ShareStateChange that the broker has to carry out, or a KafkaError.
+        """
+
+        def ask(group: ShareGroup) -> None:
+            self._check_stays(request.group_id)
+            self._groups.check_capacity(request.group_id)
+            group.alter_offsets(request, answer, at=at)
+
+        self._ask_share(request.group_id, ask, answer, at)
+
+    def delete_share_offsets(self, request: DeleteShareOffsets, answer: Answer, *, at: Moment) -> None:
+        """Begin to delete the offsets of topics. Call `answer` with the ShareStateChange, or a KafkaError."""
+        self._ask_share(
+            request.group_id, lambda group: group.delete_states(request, answer, at=at), answer, at
+        )
+
+    def share_change_ended(self, ended: ShareChangeEnded, answer: Answer, *, at: Moment) -> None:
+        """Record what the broker has done of a change. Call `answer` with None or a KafkaError."""
+        self._ask_share(ended.group_id, lambda group: group.change_ended(ended, answer, at=at), answer, at)
+
     def _ask_share(
         self, group_id: str, ask: Callable[[ShareGroup], None], answer: Answer, at: Moment
     ) -> None:
@@ -362,11 +390,17 @@ class GroupCoordinator:
         self._ask(request.group_id, ask, answer)
 
     def delete(self, request: DeleteGroup, answer: Answer, *, at: Moment) -> None:
-        """Call `answer` with None or a KafkaError. Calls of `sweep` delete a large group slice by slice."""
+        """Call `answer` with None or a KafkaError. Calls of `sweep` delete a large group slice by slice.
+
+        Of a share group with states, the answer is the ShareStateChange that comes before its deletion.
+        """
         group_id = request.group_id
 
         def ask(group: AnyGroup) -> None:
             tail = group.runner.tail
+            if tail.share is not None and tail.share.has_states:
+                self._delete_share_states(group_id, answer, at)
+                return
             most = max_tombstone_batch_bytes(self._config.message_max_bytes)
             is_large = not next_tombstone_batch(group_id, tail.partitions(), most_bytes=most).is_all
             if self._expiration.pending_deletion_of(group_id).deletes_group or (
@@ -380,6 +414,11 @@ class GroupCoordinator:
                     self._groups.history.deleted(group_id, at)
 
         self._ask(group_id, ask, answer)
+
+    def _delete_share_states(self, group_id: str, answer: Answer, at: Moment) -> None:
+        from raftlog.coordinator.share.share_offsets import DeleteShareOffsets
+
+        self._groups.find_share(group_id).delete_states(DeleteShareOffsets(group_id, None), answer, at=at)
 
     def offset_count_of(self, group_id: str) -> int:
         """Return how many offsets a group has."""

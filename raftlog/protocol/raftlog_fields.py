@@ -14,6 +14,8 @@ from kio.static.primitive import i32, i64
 
 from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 
+INT_MAX: Final = 2**31 - 1
+
 FIRST_TAG: Final = 0x7261
 """Far from Kafka's own."""
 
@@ -23,6 +25,7 @@ def _field(kafka_type: str, default: Any, number: int) -> Any:
 
 
 _OWN: Final = {
+    "DeleteShareGroupStateRequest": (("state_epoch", i32, _field("int32", i32(INT_MAX), 0)),),
     "DescribeGroupsRequest": (("tell_history", bool, _field("bool", False, 0)),),
     "DescribeGroupsResponse": (("history", bytes, _field("bytes", b"", 0)),),
     "WriteTxnMarkersRequest": (
@@ -33,6 +36,8 @@ _OWN: Final = {
 }
 """By the message's name. `open_since`: where the transactions to end must begin; -1: anywhere, and the other fields are
 ignored. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written.
+
+`state_epoch`: only states of lower epochs are deleted.
 
 `tell_history`: whether to return the history of the only requested group. `history`: its `GroupHistoryAnswer` as JSON.
 """

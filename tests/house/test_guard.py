@@ -91,7 +91,7 @@ OURS = {
     "raftlog/quorum/driver.py: self._guarded": "catches all, and stops this voter",
     "raftlog/quorum/driver.py: self._wake": "the voter's clock: one that fails there must not vote",
     "raftlog/quorum/observer_feed.py: self._tick": "each observer is served under its channel's guard",
-    "raftlog/quorum/voters_change.py: asyncio.Future.exception": "marks the error as read",
+    "raftlog/quorum/voter_proposal.py: asyncio.Future.exception": "marks the error as read",
     "raftlog/quorum/raft_links.py: raise_failure": "a voter that no longer dials the others must not go on",
     "raftlog/quorum/raft_links.py: self._watch": "each link is looked at under its guard",
     "raftlog/quorum/observer.py: raise_failure": "an observer that no longer follows must not go on",
@@ -105,6 +105,7 @@ OURS = {
 TASKS = {
     "raftlog/broker/handlers/shared/share_reader.py: self._broker.share_partitions.get(key)": "its request awaits it",
     "raftlog/broker/handlers/shared/share_requests.py: _acknowledge(broker, message, refused, part)": "as above",
+    "raftlog/broker/handlers/delete_groups.py: _finish(broker, group_id, begun)": "as above",
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
     "raftlog/admin/samples.py: self._keep()": "adds up counts of this node",
     "raftlog/broker/links/broker_links.py: self._open()": "catches all, who asked hears that there is no connection",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, setting
-from raftlog.base.config.transactions import TransactionSettings
+from raftlog.base.config.defaults import TransactionSettings
 
 SHARE_ASSIGNORS: Final = ("simple",)
 

@@ -11,7 +11,7 @@ predecessor had. So a topic that its metadata lacks was deleted, and is no topic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,12 +20,13 @@ from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.coordinator.groups import check_group_id
+from raftlog.coordinator.share_state.share_state_requests import DeleteState
 from raftlog.metadata.image import MetadataImage
 
 if TYPE_CHECKING:
     from raftlog.base.machine import Answer
+    from raftlog.broker.coordination.group_share_states import Outcomes, StateQuestion
     from raftlog.broker.coordination.share_state_shard import ShareStateShard
-    from raftlog.coordinator.share.share_heartbeat import ShareStatesReady, ShareStateWork
     from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
     from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
     from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
@@ -119,7 +120,7 @@ class ShareStateCoordinators:
         assert shard.coordinator is not None
         gone = [key for key in shard.coordinator.states() if key.topic_id not in topics]
         for key in gone[:STATES_PER_TICK]:
-            shard.coordinator.delete(key, _nobody_waits)
+            shard.coordinator.delete(DeleteState(key), _nobody_waits)
         shard.checked_at = now
         if not gone:
             shard.topics_checked = topics
@@ -131,16 +132,13 @@ class ShareStateCoordinators:
         _check(key)
         return await self._shards.find(str(key))
 
-    async def initialize_group(self, work: ShareStateWork) -> ShareStatesReady:
-        """Have the share coordinators initialize the states of a group, and return which they did.
-
-        A state that could not be initialized is missing, and the group's coordinator asks for it again.
-        """
-        from raftlog.broker.coordination.share_state_initializer import initialize_states
+    async def ask(self, question: StateQuestion, keys: Iterable[SharePartitionKey]) -> Outcomes:
+        """Ask the share coordinators of a group's partitions. Raises CoordinatorNotAvailable without any."""
+        from raftlog.broker.coordination.group_share_states import ask_coordinators
 
         topic = await self._shards.topic()
-        return await initialize_states(
-            self._broker, work, lambda key: self._shards.leader_of(str(key), topic)
+        return await ask_coordinators(
+            self._broker, question, keys, lambda key: self._shards.leader_of(str(key), topic)
         )
 
     # -- requests of brokers -------------------------------------------------------------------------------
@@ -169,14 +167,13 @@ class ShareStateCoordinators:
         at = self._shards.moment()
         return self._ask(request.key, lambda it, answer: it.write(request, answer, at=at))
 
-    async def delete(self, key: SharePartitionKey) -> None:
+    def delete(self, request: DeleteState) -> asyncio.Future[None]:
         """Remove a state; without one there is nothing to do."""
-        await self._ask(key, lambda it, answer: it.delete(key, answer))
+        return self._ask(request.key, lambda it, answer: it.delete(request, answer))
 
-    async def summary(self, key: SharePartitionKey) -> ShareState:
+    def summary(self, key: SharePartitionKey) -> asyncio.Future[ShareState]:
         """Return a state, which need not exist, without fencing a leader."""
-        state: ShareState = await self._ask(key, lambda it, answer: it.summary(key, answer))
-        return state
+        return self._ask(key, lambda it, answer: it.summary(key, answer))
 
     def _ask(
         self, key: SharePartitionKey, call: Callable[[ShareStateCoordinator, Answer], None]

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
-from uuid import UUID
 
-from raftlog.base.errors import (
-    CoordinatorLoadInProgress,
-    GroupIdNotFound,
-    InvalidGroupId,
-    KafkaError,
-    TopicAuthorizationFailed,
-)
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.described_groups import (
-    MAX_MEMBERS,
-    NAMES_PER_PART,
+    DescribedKind,
+    describe_groups,
     described_assignment,
 )
-from raftlog.broker.long_work.turns import Weighed, drawn
-from raftlog.broker.rights import GROUP, TOPIC, among, demand, operations
-from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
 from raftlog.coordinator.consumer.reconcile import union
 from raftlog.metadata.features import check_group_version
@@ -36,70 +25,15 @@ CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
 
 
-async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond per group. Once the response is full, the remaining groups get a retriable error."""
     make = response_builders(API_KEY, request.api_version)
-    answered = 0
-
-    async def described(group_id: str) -> Any:
-        nonlocal answered
-        try:
-            check_group_version(broker.image())
-            if answered >= MAX_MEMBERS:
-                raise CoordinatorLoadInProgress("the response is full; describe this group again")
-            demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
-            answer, size = await _describe(broker, request, make, group_id)
-            if message.include_authorized_operations:
-                answer = replace(answer, authorized_operations=operations(broker, request, GROUP, group_id))
-            answered += size
-        except KafkaError as error:
-            answer = make.DescribedGroup(
-                group_id=group_id, error_code=error.code, error_message=error.message, members=()
-            )
-        return answer
-
-    groups = (described(each) for each in dict.fromkeys(message.group_ids))
-    return make.ConsumerGroupDescribeResponse(groups=groups)
+    return make.ConsumerGroupDescribeResponse(groups=describe_groups(broker, request, message, _KIND))
 
 
-async def _describe(
-    broker: BrokerContext, request: RequestContext, make: Any, group_id: str
-) -> tuple[Any, int]:
-    """Return a group, and its size in parts. Raises KafkaError."""
-    if not group_id:
-        raise InvalidGroupId("a group id must not be empty")
-    group = await broker.groups.read(group_id)
-    membership = group.consumer
-    if membership is None:
-        raise GroupIdNotFound(f"group {group_id} is not a consumer group")
-    image, size = broker.image(), 0
-    topic_ids: set[UUID] = set()
-
-    async def member(member_id: str) -> Weighed:
-        nonlocal size
-        has, shall_have = (
-            membership.current_assignment_of(member_id).assigned,
-            membership.target_assignment_of(member_id),
-        )
-        topic_ids.update(has, shall_have)
-        names = 1 + len(membership.members[member_id].topics) // NAMES_PER_PART
-        work = names + len(has) + len(shall_have)
-        size += work
-        return Weighed(await _member(broker, make, membership, member_id), work)
-
-    members = await drawn(broker.env, (member(each) for each in membership.members))
-    assigned = {image.topic_names[each] for each in topic_ids if each in image.topic_names}
-    if await among(broker, request, Operation.DESCRIBE, TOPIC, assigned, log_if_denied=True) != assigned:
-        raise TopicAuthorizationFailed("the caller may not describe some topics of the group")
-    described = make.DescribedGroup(
-        group_id=group_id,
-        group_state=group.state,
-        group_epoch=membership.epoch,
-        assignment_epoch=membership.target_epoch,
-        assignor_name=preferred_assignor(membership, broker.config.group_consumer_assignors),
-        members=members,
-    )
-    return described, size
+def _partitions(membership: ConsumerMembership, member_id: str) -> tuple[Partitions, ...]:
+    current = membership.current_assignment_of(member_id)
+    return current.assigned, membership.target_assignment_of(member_id)
 
 
 async def _member(broker: BrokerContext, make: Any, membership: ConsumerMembership, member_id: str) -> Any:
@@ -122,6 +56,17 @@ async def _member(broker: BrokerContext, make: Any, membership: ConsumerMembersh
         member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
     )
 
+
+_KIND: Final = DescribedKind(
+    "consumer",
+    check_group_version,
+    membership_of=lambda group: group.consumer,
+    assignor_of=lambda broker, membership: preferred_assignor(
+        membership, broker.config.group_consumer_assignors
+    ),
+    partitions_of=_partitions,
+    describe_member=_member,
+)
 
 API: Final = Api(
     key=API_KEY,

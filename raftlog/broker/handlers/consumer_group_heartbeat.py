@@ -10,7 +10,8 @@ from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.rights import TOPIC, among, refusal, viewer
+from raftlog.broker.handlers.shared.group_heartbeats import assignment_field, check_subscription
+from raftlog.broker.rights import viewer
 from raftlog.coordinator.consumer.consumer_membership import Partitions
 from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
 from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_EPOCHS, ConsumerGroupHeartbeat
@@ -33,22 +34,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         raise InvalidRequest("group_id must not be empty")
     if not message.member_id and (request.api_version >= FIRST_OWN_ID_VERSION or message.member_epoch != 0):
         raise InvalidRequest("member_id must not be empty")
-    names = frozenset(message.subscribed_topic_names or ())
-    if await among(broker, request, Operation.DESCRIBE, TOPIC, names, log_if_denied=True) != names:
-        raise refusal(TOPIC)
+    await check_subscription(broker, request, message.subscribed_topic_names)
     heard = await broker.groups.ask(
         GroupCoordinator.consumer_group_heartbeat, _beat(broker, request, message)
     )
     configs = group_config(broker.config, broker.image().config("group", message.group_id))
     make = response_builders(API_KEY, request.api_version)
-    assignment = None
-    if heard.assignment is not None:
-        assignment = make.Assignment(
-            topic_partitions=tuple(
-                make.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(indexes)))
-                for topic_id, indexes in heard.assignment.items()
-            )
-        )
     return build_response(
         API_KEY,
         request.api_version,
@@ -57,7 +48,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         heartbeat_interval=0
         if message.member_epoch in LEAVE_EPOCHS
         else configs.consumer_heartbeat_interval_ms,
-        assignment=assignment,
+        assignment=assignment_field(make, heard.assignment),
     )
 
 

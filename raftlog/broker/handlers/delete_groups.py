@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, KafkaError
+from raftlog.base.errors import NONE, CoordinatorLoadInProgress, KafkaError
 from raftlog.broker.api import NAMES, Api, Change
 from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -38,13 +38,29 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def _delete(broker: BrokerContext, request: RequestContext, group_id: str) -> asyncio.Future[None]:
+    loop = asyncio.get_running_loop()
     try:
         demand(broker, request, Operation.DELETE, GROUP, group_id)
-        begun: asyncio.Future[None] = broker.groups.ask(GroupCoordinator.delete, DeleteGroup(group_id))
+        begun = broker.groups.ask(GroupCoordinator.delete, DeleteGroup(group_id))
     except KafkaError as error:
-        begun = asyncio.get_running_loop().create_future()
+        begun = loop.create_future()
         begun.set_exception(error)
-    return begun
+        return begun
+    return loop.create_task(_finish(broker, group_id, begun))
+
+
+async def _finish(broker: BrokerContext, group_id: str, begun: asyncio.Future[Any]) -> None:
+    """Wait for a deletion. The states of a share group are deleted before the group."""
+    change = await begun
+    if change is None:
+        return
+    from raftlog.broker.handlers.shared.share_changes import carry_out  # few clusters have share groups
+
+    for outcome in (await carry_out(broker, change)).values():
+        if isinstance(outcome, KafkaError):
+            raise outcome
+    if await broker.groups.ask(GroupCoordinator.delete, DeleteGroup(group_id)) is not None:
+        raise CoordinatorLoadInProgress("the group has got new states: delete it again")
 
 
 API: Final = Api(

@@ -1,4 +1,7 @@
-"""FindCoordinator 0-6: which broker coordinates a group or a transactional id; several at once since v4 (KIP-699)."""
+"""FindCoordinator 0-6: which broker coordinates a group or a transactional id; several at once since v4 (KIP-699).
+
+Share partitions have coordinators too, since v6 (KIP-932). Only brokers look for them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from raftlog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaEr
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import demand
+from raftlog.metadata.features import check_share_version
 from raftlog.metadata.image import Endpoint
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
@@ -17,7 +21,9 @@ API_KEY: Final = ApiKey.FIND_COORDINATOR
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
+SHARE: Final = 2
 FIRST_BATCHED_VERSION: Final = 4
+FIRST_SHARE_VERSION: Final = 6
 
 
 class CoordinatorLookup(NamedTuple):
@@ -49,19 +55,30 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 async def _find(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> CoordinatorLookup:
     try:
-        if key_type not in (GROUP, TRANSACTION):
-            raise InvalidRequest(
-                f"coordinators of type {key_type} are not supported: 0 groups, 1 transactions"
-            )
-        kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
-        demand(broker, request, Operation.DESCRIBE, kind, key)
-        node_id = await (broker.groups if key_type == GROUP else broker.transactions).find(key)
+        node_id = await _find_broker(broker, request, key_type, key)
         endpoint = _endpoint(broker, request, node_id)
     except KafkaError as error:
         if broker.silent_members and request.connection is not None:
             request.connection.finish(answers_all=True)  # it needs another broker
         return CoordinatorLookup(key, error_code=error.code, error_message=error.message)
     return CoordinatorLookup(key, node_id, endpoint.host, endpoint.port)
+
+
+async def _find_broker(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> int:
+    if key_type == GROUP:
+        demand(broker, request, Operation.DESCRIBE, ResourceType.GROUP, key)
+        return await broker.groups.find(key)
+    if key_type == TRANSACTION:
+        demand(broker, request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
+        return await broker.transactions.find(key)
+    if key_type != SHARE or request.api_version < FIRST_SHARE_VERSION:
+        raise InvalidRequest(f"coordinators of type {key_type} are not supported in this version")
+    demand(broker, request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    from raftlog.coordinator.share_state.share_state import read_share_partition_key  # few clusters have any
+
+    share_partition = read_share_partition_key(key)
+    check_share_version(broker.image())
+    return await broker.share_states.find(share_partition)
 
 
 def _endpoint(broker: BrokerContext, request: RequestContext, node_id: int) -> Endpoint:
@@ -79,6 +96,7 @@ API: Final = Api(
         (
             Right(Operation.DESCRIBE, ResourceType.GROUP),
             Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+            Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),
         )
     ),
     max_parts=NAMES,

@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.shared.share_states import answer_partitions, error_response
+from raftlog.broker.handlers.shared.share_states import answer_partitions, share_state_api
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.coordinator.share_state.share_state_requests import InitializeState
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import BrokersOnly
 
 API_KEY: Final = ApiKey.INITIALIZE_SHARE_GROUP_STATE
 
@@ -28,12 +26,4 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return await answer_partitions(broker, request, message, begin)
 
 
-API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    error_response=error_response,
-    needs=BrokersOnly(),
-    max_parts=IN_TURNS,
-    audit=NoChange(),
-    controllers=False,
-)
+API: Final = share_state_api(API_KEY, handle)

@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.shared.share_states import answer_partitions, error_response
+from raftlog.broker.handlers.shared.share_states import answer_partitions, share_state_api
 from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
 from raftlog.coordinator.share_state.share_state_requests import ReadState
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import BrokersOnly
 
 API_KEY: Final = ApiKey.READ_SHARE_GROUP_STATE
 
@@ -44,12 +42,4 @@ def _fields(make: Any, state: ShareState) -> dict[str, Any]:
     }
 
 
-API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    error_response=error_response,
-    needs=BrokersOnly(),
-    max_parts=IN_TURNS,
-    audit=NoChange(),
-    controllers=False,
-)
+API: Final = share_state_api(API_KEY, handle)

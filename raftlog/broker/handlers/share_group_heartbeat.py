@@ -13,14 +13,14 @@ from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.rights import TOPIC, among, refusal
+from raftlog.broker.handlers.shared.group_heartbeats import assignment_field, check_subscription
+from raftlog.broker.handlers.shared.share_changes import initialize_states, succeeded
 from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_GROUP_MEMBER_EPOCH
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.share.share_heartbeat import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
     ShareStatesReady,
-    ShareStateWork,
 )
 from raftlog.metadata.features import check_share_version
 from raftlog.protocol.apis import ApiKey
@@ -35,19 +35,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     check_share_version(broker.image())
     if not message.group_id:
         raise InvalidRequest("group_id must not be empty")
-    names = frozenset(message.subscribed_topic_names or ())
-    if await among(broker, request, Operation.DESCRIBE, TOPIC, names, log_if_denied=True) != names:
-        raise refusal(TOPIC)
+    await check_subscription(broker, request, message.subscribed_topic_names)
     heard = await _beat(broker, request, message)
     make = response_builders(API_KEY, request.api_version)
-    assignment = None
-    if heard.assignment is not None:
-        assignment = make.Assignment(
-            topic_partitions=tuple(
-                make.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(indexes)))
-                for topic_id, indexes in heard.assignment.items()
-            )
-        )
     configs = group_config(broker.config, broker.image().config("group", message.group_id))
     leaves = message.member_epoch == LEAVE_GROUP_MEMBER_EPOCH
     return build_response(
@@ -56,7 +46,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         member_id=heard.member_id,
         member_epoch=heard.epoch,
         heartbeat_interval=0 if leaves else configs.share_heartbeat_interval_ms,
-        assignment=assignment,
+        assignment=assignment_field(make, heard.assignment),
     )
 
 
@@ -74,9 +64,14 @@ async def _beat(broker: BrokerContext, request: RequestContext, message: Any) ->
     heard: ShareGroupHeartbeatResult = await broker.groups.ask(GroupCoordinator.share_group_heartbeat, beat)
     if heard.work is None:
         return heard
-    wanted = {topic_id: partitions for topic_id, (partitions, _) in heard.work.topics.items()}
+    work = heard.work
+    wanted = {topic_id: partitions for topic_id, (partitions, _) in work.topics.items()}
+    starts = {
+        topic_id: dict.fromkeys(partitions, start) for topic_id, (partitions, start) in work.topics.items()
+    }
     try:
-        ready = await _initialize(broker, heard.work)
+        outcomes = await initialize_states(broker, work.group_id, work.state_epoch, starts)
+        ready = ShareStatesReady(work.group_id, succeeded(outcomes, wanted))
         await broker.groups.ask(GroupCoordinator.share_states_ready, ready)
         if ready.partitions == wanted:
             again = msgspec.structs.replace(beat, epoch=heard.epoch)
@@ -84,13 +79,6 @@ async def _beat(broker: BrokerContext, request: RequestContext, message: Any) ->
     except KafkaError:
         return heard  # a later heartbeat has it done again
     return heard
-
-
-async def _initialize(broker: BrokerContext, work: ShareStateWork) -> ShareStatesReady:
-    try:
-        return await broker.share_states.initialize_group(work)
-    except KafkaError:
-        return ShareStatesReady(work.group_id, {})
 
 
 API: Final = Api(

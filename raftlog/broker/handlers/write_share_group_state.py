@@ -9,13 +9,11 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
-from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.shared.share_states import answer_partitions, error_response
+from raftlog.broker.handlers.shared.share_states import answer_partitions, share_state_api
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.coordinator.share_state.share_state_requests import WriteState
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import BrokersOnly
 from raftlog.sharing.delivery import DeliveryState, StateBatch
 
 API_KEY: Final = ApiKey.WRITE_SHARE_GROUP_STATE
@@ -46,12 +44,4 @@ def _state_batch(each: Any) -> StateBatch:
     )
 
 
-API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    error_response=error_response,
-    needs=BrokersOnly(),
-    max_parts=IN_TURNS,
-    audit=NoChange(),
-    controllers=False,
-)
+API: Final = share_state_api(API_KEY, handle)

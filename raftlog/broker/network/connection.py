@@ -361,7 +361,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         return holds_bytes or not self.is_open or is_restricted
 
     def check_progress(self, *, crowded: bool) -> None:
-        """Once a second: close the connection if its stay in the hall, its login, a frame or a response takes too long.
+        """Close the connection, called once a second, if its stay in the hall, its login, a frame or a response takes
+        too long.
 
         With `crowded`, half of the memory for responses is used.
         """

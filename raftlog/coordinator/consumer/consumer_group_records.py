@@ -7,7 +7,7 @@ epoch's record holds a hash instead (KIP-1101), so it is neither written nor rea
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from raftlog.base.errors import CorruptMessage
@@ -59,52 +59,71 @@ _PRESENT: Final = I8.pack(1)
 Element = TypeVar("Element")
 
 
+class RecordFormat(NamedTuple):
+    """The records that groups of a kind have in common with other kinds: their types and the encoding of values."""
+
+    epoch: int
+    member: int
+    target_epoch: int
+    target: int
+    current: int
+    write_epoch: Callable[[int, int], bytes]
+    write_member: Callable[[MemberMetadata], bytes]
+    write_current: Callable[[CurrentAssignment], bytes]
+    read_epoch: Callable[[FieldReader], tuple[int, int]]
+    read_member: Callable[[FieldReader], MemberMetadata]
+    read_current: Callable[[FieldReader], CurrentAssignment]
+
+    def encode(self, record: ConsumerRecord) -> KeyValue:
+        """Return a record's key and value; the value None is a tombstone."""
+        value: bytes | None
+        match record:
+            case GroupEpochChanged():
+                value = None if record.epoch is None else self.write_epoch(record.epoch, record.metadata_hash)
+                return record_key(self.epoch, record.group_id), value
+            case TargetAssignmentEpochChanged():
+                value = None if record.epoch is None else VERSION + I32.pack(record.epoch) + NO_TAGS
+                return record_key(self.target_epoch, record.group_id), value
+            case MemberChanged():
+                value = None if record.metadata is None else self.write_member(record.metadata)
+                return record_key(self.member, record.group_id, record.member_id), value
+            case TargetAssignmentChanged():
+                partitions = record.partitions
+                value = None if partitions is None else VERSION + partitions_field(partitions) + NO_TAGS
+                return record_key(self.target, record.group_id, record.member_id), value
+            case CurrentAssignmentChanged():
+                value = None if record.current is None else self.write_current(record.current)
+                return record_key(self.current, record.group_id, record.member_id), value
+        raise AssertionError(f"{type(record).__name__} has a format of its own")
+
+    def decode(self, kind: int, group_id: str, key: FieldReader, value: bytes | None) -> ConsumerRecord:
+        """Return the record of a kind that is among these; `key` begins after the group. Raise CorruptMessage."""
+        if kind == self.epoch:
+            return GroupEpochChanged(group_id, *(read_value(value, self.read_epoch) or (None,)))
+        if kind == self.target_epoch:
+            return TargetAssignmentEpochChanged(group_id, read_value(value, _read_target_epoch))
+        member_id = key.string()
+        if kind == self.member:
+            return MemberChanged(group_id, member_id, read_value(value, self.read_member))
+        if kind == self.target:
+            return TargetAssignmentChanged(group_id, member_id, read_value(value, _read_target))
+        return CurrentAssignmentChanged(group_id, member_id, read_value(value, self.read_current))
+
+
 def encode(record: ConsumerRecord) -> KeyValue:
     """Return a record's key and value; the value None is a tombstone."""
-    match record:
-        case GroupEpochChanged():
-            value = None if record.epoch is None else _epoch(record.epoch, record.metadata_hash)
-            return record_key(EPOCH, record.group_id), value
-        case TargetAssignmentEpochChanged():
-            value = None if record.epoch is None else target_epoch_value(record.epoch)
-            return record_key(TARGET_EPOCH, record.group_id), value
-        case MemberChanged():
-            value = None if record.metadata is None else _subscriber(record.metadata)
-            return record_key(MEMBER, record.group_id, record.member_id), value
-        case TargetAssignmentChanged():
-            value = (
-                None if record.partitions is None else VERSION + partitions_field(record.partitions) + NO_TAGS
-            )
-            return record_key(TARGET, record.group_id, record.member_id), value
-        case CurrentAssignmentChanged():
-            value = None if record.current is None else _current(record.current)
-            return record_key(CURRENT, record.group_id, record.member_id), value
-        case RegexResolved():
-            value = None if record.resolved is None else _resolved(record.resolved)
-            return record_key(REGEX, record.group_id, record.regex), value
+    if isinstance(record, RegexResolved):
+        value = None if record.resolved is None else _resolved(record.resolved)
+        return record_key(REGEX, record.group_id, record.regex), value
+    return FORMAT.encode(record)
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerRecord:
     """Return the record of a kind in TYPES; `key` excludes the type. Raise CorruptMessage."""
     group_id = key.string()
-    if kind == EPOCH:
-        return GroupEpochChanged(group_id, *((None,) if value is None else read_value(value, _read_epoch)))
-    if kind == TARGET_EPOCH:
-        return TargetAssignmentEpochChanged(
-            group_id, None if value is None else read_value(value, read_target_epoch)
-        )
-    name = key.string()
-    if kind == MEMBER:
-        return MemberChanged(group_id, name, None if value is None else read_value(value, _read_subscriber))
-    if kind == TARGET:
-        return TargetAssignmentChanged(
-            group_id, name, None if value is None else read_value(value, read_target)
-        )
-    if kind == CURRENT:
-        return CurrentAssignmentChanged(
-            group_id, name, None if value is None else read_value(value, _read_current)
-        )
-    return RegexResolved(group_id, name, None if value is None else read_value(value, _read_resolved))
+    if kind == REGEX:
+        return RegexResolved(group_id, key.string(), read_value(value, _read_resolved))
+    return FORMAT.decode(kind, group_id, key, value)
 
 
 # -- writing ---------------------------------------------------------------------------------------------
@@ -112,10 +131,6 @@ def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerRecord:
 
 def record_key(kind: int, *names: str) -> bytes:
     return I16.pack(kind) + b"".join(map(string, names))
-
-
-def target_epoch_value(epoch: int) -> bytes:
-    return VERSION + I32.pack(epoch) + NO_TAGS
 
 
 def _epoch(epoch: int, metadata_hash: int) -> bytes:
@@ -182,8 +197,10 @@ def _resolved(resolved: ResolvedRegex) -> bytes:
 # -- reading ---------------------------------------------------------------------------------------------
 
 
-def read_value(value: bytes, read: Callable[[FieldReader], Element]) -> Element:
-    """Read a whole value, including its tagged fields."""
+def read_value(value: bytes | None, read: Callable[[FieldReader], Element]) -> Element | None:
+    """Read a whole value, including its tagged fields; None for a tombstone."""
+    if value is None:
+        return None
     fields = FieldReader(value)
     version = fields.int16()
     if version != 0:
@@ -197,12 +214,12 @@ def _read_epoch(fields: FieldReader) -> tuple[int, int]:
     return epoch, FieldReader(tags[0]).int64() if 0 in tags else 0
 
 
-def read_target_epoch(fields: FieldReader) -> int:
+def _read_target_epoch(fields: FieldReader) -> int:
     epoch, _ = fields.int32(), fields.tagged()
     return epoch
 
 
-def read_target(fields: FieldReader) -> Partitions:
+def _read_target(fields: FieldReader) -> Partitions:
     partitions, _ = read_partitions(fields), fields.tagged()
     return partitions
 
@@ -286,3 +303,18 @@ def _read_resolved(fields: FieldReader) -> ResolvedRegex:
     topics, _version, timestamp_ms = fields.strings(), fields.int64(), fields.int64()
     fields.tagged()
     return ResolvedRegex(topics, timestamp_ms)
+
+
+FORMAT: Final = RecordFormat(
+    EPOCH,
+    MEMBER,
+    TARGET_EPOCH,
+    TARGET,
+    CURRENT,
+    write_epoch=_epoch,
+    write_member=_subscriber,
+    write_current=_current,
+    read_epoch=_read_epoch,
+    read_member=_read_subscriber,
+    read_current=_read_current,
+)

@@ -13,6 +13,7 @@ import msgspec
 
 from raftlog.base.config import NodeConfig, group_config
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     GroupIdNotFound,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
@@ -40,10 +41,21 @@ from raftlog.coordinator.share.share_heartbeat import (
     decide_share_leave,
 )
 from raftlog.coordinator.share.share_membership import ShareMembership
+from raftlog.coordinator.share.share_offsets import (
+    AlterShareOffsets,
+    DeleteShareOffsets,
+    ShareChangeEnded,
+    decide_alter_offsets,
+    decide_change_ended,
+    decide_delete_states,
+)
 from raftlog.coordinator.timer import CoordinatorTimer, Moment, TimerKey
 
 if TYPE_CHECKING:
     from raftlog.coordinator.group_history import GroupHistory
+
+CHANGE_S: Final = 5.0
+"""Time for what a change takes beside the requests to share coordinators."""
 
 RETRY_S: Final = 1.0
 """Retry of a timeout that could not be recorded."""
@@ -77,6 +89,8 @@ class ShareGroup:
         )
         self._asked: tuple[float, ShareStateWork] | None = None
         """When the broker was last asked to initialize states, and which."""
+        self._changing_until = 0.0
+        """The end of a change by an administrator, or the time by which it has failed."""
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -121,6 +135,8 @@ class ShareGroup:
             check_share_heartbeat(beat)
             if group.share is None and beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
                 raise GroupIdNotFound(f"group {self.group_id} does not exist")
+            if beat.epoch == JOIN_GROUP_MEMBER_EPOCH:
+                self._check_unchanged(at)
             return self._decision(group, write, at)
 
         if self._run(decide, answer, at) and not leaves:
@@ -136,6 +152,61 @@ class ShareGroup:
 
         self._asked = None  # the broker has tried: what is missing is due with the next heartbeat
         self._run(decide, answer, at)
+
+    # -- administrators ------------------------------------------------------------------------------------
+
+    def alter_offsets(self, request: AlterShareOffsets, answer: Answer, *, at: Moment) -> None:
+        """Begin to set start offsets, and call `answer` with the ShareStateChange. The group may be new."""
+        self._begin_change(
+            lambda builder: decide_alter_offsets(builder, request), answer, at, may_create=True
+        )
+
+    def delete_states(self, request: DeleteShareOffsets, answer: Answer, *, at: Moment) -> None:
+        """Begin to delete the states of topics, and call `answer` with the ShareStateChange."""
+        self._begin_change(lambda builder: decide_delete_states(builder, request), answer, at)
+
+    def change_ended(self, ended: ShareChangeEnded, answer: Answer, *, at: Moment) -> None:
+        """Record what a change has done, and call `answer` with None."""
+        self._changing_until = 0.0
+
+        def decide(group: Group) -> Decision:
+            if group.share is None:
+                raise GroupIdNotFound(f"group {self.group_id} does not exist")
+            return self._decision(group, lambda builder: decide_change_ended(builder, ended), at)
+
+        self._run(decide, answer, at)
+
+    def _begin_change(self, write: Write, answer: Answer, at: Moment, *, may_create: bool = False) -> None:
+        """Decide a change. No member joins until it has ended: its states could be initialized meanwhile."""
+        within_s = self._config.share_coordinator_write_timeout_ms / 1000 + CHANGE_S
+        has_begun = False
+
+        def decide(group: Group) -> Decision:
+            nonlocal has_begun
+            if group.share is None and not may_create:
+                raise GroupIdNotFound(f"group {self.group_id} does not exist")
+            self._check_unchanged(at)
+            decision = self._decision(group, write, at)
+            if decision.reply:
+                has_begun = True
+                self._changing_until = at.now + within_s
+            elif group.share is None:
+                return Decision(reply=decision.reply)  # no group is made for nothing
+            return decision
+
+        def answered(reply: object) -> None:
+            if isinstance(reply, KafkaError) and has_begun:
+                self._changing_until = 0.0
+            answer(reply)
+
+        self._run(decide, answered, at)
+
+    def _check_unchanged(self, at: Moment) -> None:
+        """Raise CoordinatorLoadInProgress during a change by an administrator: clients try again."""
+        if at.now < self._changing_until:
+            raise CoordinatorLoadInProgress(f"the offsets of group {self.group_id} are being changed")
+
+    # -- time ----------------------------------------------------------------------------------------------
 
     def on_member_timeouts(self, member_ids: Sequence[str], at: Moment, *, what: str) -> None:
         """Remove members after a session timeout. `what` is the event for `GroupHistory`."""

@@ -7,30 +7,20 @@ a regular expression, and no partitions to give up.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 from uuid import UUID
 
 from raftlog.coordinator.consumer.consumer_group_records import (
     VERSION,
     KeyValue,
+    RecordFormat,
     partitions_field,
     read_array,
     read_partitions,
-    read_target,
-    read_target_epoch,
     read_value,
     record_key,
-    target_epoch_value,
 )
-from raftlog.coordinator.consumer.consumer_membership import (
-    CurrentAssignment,
-    CurrentAssignmentChanged,
-    GroupEpochChanged,
-    MemberChanged,
-    MemberMetadata,
-    RegexResolved,
-    TargetAssignmentChanged,
-    TargetAssignmentEpochChanged,
-)
+from raftlog.coordinator.consumer.consumer_membership import CurrentAssignment, MemberMetadata
 from raftlog.coordinator.record_fields import (
     I8,
     I32,
@@ -53,53 +43,18 @@ MEMBER, EPOCH, TARGET_EPOCH, TARGET, CURRENT, STATES = range(10, 16)
 def encode(share: ShareRecord) -> KeyValue:
     """Return a record's key and value; the value None is a tombstone."""
     record = share.record
-    match record:
-        case GroupEpochChanged():
-            value = None if record.epoch is None else _epoch(record.epoch, record.metadata_hash)
-            return record_key(EPOCH, record.group_id), value
-        case TargetAssignmentEpochChanged():
-            value = None if record.epoch is None else target_epoch_value(record.epoch)
-            return record_key(TARGET_EPOCH, record.group_id), value
-        case MemberChanged():
-            value = None if record.metadata is None else _member(record.metadata)
-            return record_key(MEMBER, record.group_id, record.member_id), value
-        case TargetAssignmentChanged():
-            value = (
-                None if record.partitions is None else VERSION + partitions_field(record.partitions) + NO_TAGS
-            )
-            return record_key(TARGET, record.group_id, record.member_id), value
-        case CurrentAssignmentChanged():
-            value = None if record.current is None else _current(record.current)
-            return record_key(CURRENT, record.group_id, record.member_id), value
-        case ShareStatesChanged():
-            value = None if record.states is None else _states(record.states)
-            return record_key(STATES, record.group_id), value
-        case RegexResolved():
-            raise AssertionError("share groups have no regular expressions")
+    if isinstance(record, ShareStatesChanged):
+        value = None if record.states is None else _states(record.states)
+        return record_key(STATES, record.group_id), value
+    return FORMAT.encode(record)
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ShareRecord:
     """Return the record of a kind that is among these; `key` excludes the type. Raise CorruptMessage."""
     group_id = key.string()
-    if kind == EPOCH:
-        epoch = (None,) if value is None else read_value(value, _read_epoch)
-        return ShareRecord(GroupEpochChanged(group_id, *epoch))
-    if kind == TARGET_EPOCH:
-        target_epoch = None if value is None else read_value(value, read_target_epoch)
-        return ShareRecord(TargetAssignmentEpochChanged(group_id, target_epoch))
     if kind == STATES:
-        return ShareRecord(
-            ShareStatesChanged(group_id, None if value is None else read_value(value, _read_states))
-        )
-    name = key.string()
-    if kind == MEMBER:
-        metadata = None if value is None else read_value(value, _read_member)
-        return ShareRecord(MemberChanged(group_id, name, metadata))
-    if kind == TARGET:
-        target = None if value is None else read_value(value, read_target)
-        return ShareRecord(TargetAssignmentChanged(group_id, name, target))
-    current = None if value is None else read_value(value, _read_current)
-    return ShareRecord(CurrentAssignmentChanged(group_id, name, current))
+        return ShareRecord(ShareStatesChanged(group_id, read_value(value, _read_states)))
+    return ShareRecord(FORMAT.decode(kind, group_id, key, value))
 
 
 # -- writing ---------------------------------------------------------------------------------------------
@@ -187,3 +142,18 @@ def _read_topics(fields: FieldReader) -> dict[UUID, ShareTopic]:
         return topic_id, ShareTopic(name, frozenset(fields.int32() for _ in range(fields.count())))
 
     return dict(read_array(fields, topic))
+
+
+FORMAT: Final = RecordFormat(
+    EPOCH,
+    MEMBER,
+    TARGET_EPOCH,
+    TARGET,
+    CURRENT,
+    write_epoch=_epoch,
+    write_member=_member,
+    write_current=_current,
+    read_epoch=_read_epoch,
+    read_member=_read_member,
+    read_current=_read_current,
+)

@@ -8,7 +8,6 @@ has the states that are to be made (`ShareStateWork`), and the broker reports th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -37,10 +36,11 @@ from raftlog.coordinator.share.share_membership import (
     ShareStates,
     ShareStatesChanged,
     ShareTopic,
+    minus,
+    union,
+    without,
 )
 from raftlog.coordinator.share.simple_assignor import ShareSubscription, assign
-
-Topic = TypeVar("Topic")
 
 
 class ShareGroupHeartbeat(msgspec.Struct, frozen=True):
@@ -156,9 +156,9 @@ class ShareDecisionBuilder(DecisionBuilder):
                 begun[topic.topic_id] = ShareTopic(name, missing)
         if begun or gone:
             self.states = ShareStates(
-                _union(_without(before.initializing, gone), begun),
-                _without(before.initialized, gone),
-                _without(before.deleting, gone),
+                union(without(before.initializing, gone), begun),
+                without(before.initialized, gone),
+                without(before.deleting, {*gone, *begun}),
             )
 
     def note_ready(self, ready: ShareStatesReady) -> None:
@@ -172,7 +172,7 @@ class ShareDecisionBuilder(DecisionBuilder):
         }
         if made:
             self.states = ShareStates(
-                _minus(before.initializing, made), _union(before.initialized, made), before.deleting
+                minus(before.initializing, made), union(before.initialized, made), before.deleting
             )
             self.bump_group_epoch()
 
@@ -243,26 +243,3 @@ def decide_share_leave(builder: ShareDecisionBuilder, member_ids: Collection[str
         raise UnknownMemberId(f"{', '.join(member_ids)} is not in group {builder.group_id}")
     builder.remove(*present)
     builder.bump_group_epoch()
-
-
-def _without(topics: Mapping[UUID, Topic], gone: Collection[UUID]) -> Mapping[UUID, Topic]:
-    return {topic_id: it for topic_id, it in topics.items() if topic_id not in gone}
-
-
-def _union(topics: Mapping[UUID, ShareTopic], more: Mapping[UUID, ShareTopic]) -> Mapping[UUID, ShareTopic]:
-    found = dict(topics)
-    for topic_id, it in more.items():
-        had = topics[topic_id].partitions if topic_id in topics else frozenset()
-        found[topic_id] = ShareTopic(it.name, had | it.partitions)
-    return found
-
-
-def _minus(topics: Mapping[UUID, ShareTopic], less: Mapping[UUID, ShareTopic]) -> Mapping[UUID, ShareTopic]:
-    found = dict(topics)
-    for topic_id, it in less.items():
-        left = topics[topic_id].partitions - it.partitions
-        if left:
-            found[topic_id] = ShareTopic(it.name, left)
-        else:
-            del found[topic_id]
-    return found

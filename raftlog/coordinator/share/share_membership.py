@@ -6,7 +6,8 @@ share group also knows which partitions have a state in the share coordinator: o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -17,6 +18,8 @@ from raftlog.coordinator.consumer.consumer_membership import (
     ConsumerRecord,
     consumer_group_tombstones,
 )
+
+Topic = TypeVar("Topic")
 
 
 class ShareTopic(msgspec.Struct, frozen=True):
@@ -29,7 +32,7 @@ class ShareTopic(msgspec.Struct, frozen=True):
 class ShareStates(msgspec.Struct, frozen=True):
     """The partitions with a state in the share coordinator, and with a state that is being initialized, by topic id.
 
-    `deleting` is only read: Apache Kafka notes topics there whose offsets are being deleted.
+    `deleting` has topics whose states are being deleted, or whose deletion failed.
     """
 
     initializing: Mapping[UUID, ShareTopic] = {}
@@ -38,6 +41,30 @@ class ShareStates(msgspec.Struct, frozen=True):
 
 
 NO_STATES = ShareStates()
+
+
+def without(topics: Mapping[UUID, Topic], gone: Collection[UUID]) -> Mapping[UUID, Topic]:
+    """Return the topics without some of them."""
+    return {topic_id: it for topic_id, it in topics.items() if topic_id not in gone}
+
+
+def union(topics: Mapping[UUID, ShareTopic], more: Mapping[UUID, ShareTopic]) -> Mapping[UUID, ShareTopic]:
+    """Return the partitions of both."""
+    found = dict(topics)
+    for topic_id, it in more.items():
+        had = topics[topic_id].partitions if topic_id in topics else frozenset()
+        found[topic_id] = ShareTopic(it.name, had | it.partitions)
+    return found
+
+
+def minus(topics: Mapping[UUID, ShareTopic], less: Mapping[UUID, ShareTopic]) -> Mapping[UUID, ShareTopic]:
+    """Return the partitions of the first that the second lacks."""
+    found = {}
+    for topic_id, it in topics.items():
+        left = it.partitions - (less[topic_id].partitions if topic_id in less else frozenset())
+        if left:
+            found[topic_id] = ShareTopic(it.name, left)
+    return found
 
 
 class ShareStatesChanged(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
 """What a share coordinator decides: pure functions of a share partition's state and a request (KIP-932).
 
 Epochs fence. A leader reads with its leader epoch, which is recorded, and so its predecessor can write no more. A start
-offset is set with a higher state epoch, and so the leader with the former state can write no more.
+offset is set with a higher state epoch, and so the leader with the former state can write no more. A state that is
+deleted and begun anew has no leader epoch, and so only a leader that reads it can write.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from raftlog.coordinator.share_state.share_state import (
     ShareUpdate,
     merge,
 )
-from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+from raftlog.coordinator.share_state.share_state_requests import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    WriteState,
+)
 
 
 def decide_initialize(state: ShareState, request: InitializeState, *, now_ms: int) -> Decision:
@@ -62,8 +68,13 @@ def decide_read(state: ShareState, request: ReadState) -> Decision:
 def decide_write(
     state: ShareState, request: WriteState, *, updates_per_snapshot: int, now_ms: int
 ) -> Decision:
-    """Record a leader's change. Raise InvalidRequest, FencedLeaderEpoch, FencedStateEpoch."""
+    """Record a change of the leader that has read the state. Raise InvalidRequest, FencedLeaderEpoch, FencedStateEpoch.
+
+    Apache Kafka lets leaders write that have not read the state.
+    """
     _check(state, request.leader_epoch)
+    if request.leader_epoch != state.leader_epoch:
+        raise FencedLeaderEpoch("the leader has not read this state")
     if request.state_epoch < state.state_epoch:
         raise FencedStateEpoch(f"the state epoch is {state.state_epoch}")
     change = {
@@ -82,9 +93,13 @@ def decide_snapshot(state: ShareState, key: SharePartitionKey, *, now_ms: int) -
     return Decision((_snapshot(key, state, now_ms),) if state.exists else ())
 
 
-def decide_delete(state: ShareState, key: SharePartitionKey) -> Decision:
-    """End a state; without one there is nothing to do."""
-    return Decision((ShareSnapshot(key, None),) if state.exists else ())
+def decide_delete(state: ShareState, request: DeleteState) -> Decision:
+    """End a state; without one there is nothing to do.
+
+    A request that comes late finds a state that was begun in its epoch or later, and leaves it.
+    """
+    is_meant = state.exists and state.state_epoch < request.state_epoch
+    return Decision((ShareSnapshot(request.key, None),) if is_meant else ())
 
 
 def _check(state: ShareState, leader_epoch: int) -> None:

@@ -11,7 +11,8 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.base.types import NO_EPOCH, NO_OFFSET, encode_uuid
+from raftlog.base.errors import InvalidRequest
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, decode_uuid, encode_uuid
 from raftlog.sharing.delivery import StateBatch
 from raftlog.sharing.state_batches import combine
 
@@ -29,6 +30,19 @@ class SharePartitionKey(NamedTuple):
     def __str__(self) -> str:
         """Return the text that Apache Kafka hashes to find its share coordinator (KIP-932)."""
         return f"{self.group_id}:{encode_uuid(self.topic_id)}:{self.partition}"
+
+
+def read_share_partition_key(text: str) -> SharePartitionKey:
+    """Return the key of a share partition by its text; a group id may have colons. Raise InvalidRequest."""
+    group_id, _, rest = text.rpartition(":")
+    group_id, _, topic_id = group_id.rpartition(":")
+    try:
+        key = SharePartitionKey(group_id, decode_uuid(topic_id), int(rest))
+    except ValueError as error:
+        raise InvalidRequest("the key of a share partition is its group, topic id and number") from error
+    if not group_id.strip() or str(key) != text:
+        raise InvalidRequest("the key of a share partition is its group, topic id and number")
+    return key
 
 
 class ShareState(msgspec.Struct, frozen=True):

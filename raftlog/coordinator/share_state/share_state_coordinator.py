@@ -25,7 +25,12 @@ from raftlog.coordinator.share_state.share_state import (
     apply,
 )
 from raftlog.coordinator.share_state.share_state_records import KeyValue, encode_all
-from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+from raftlog.coordinator.share_state.share_state_requests import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    WriteState,
+)
 from raftlog.coordinator.timer import Moment
 
 Append = Callable[[tuple[KeyValue, ...]], int]
@@ -123,9 +128,9 @@ class ShareStateCoordinator:
         )
         self._decide(request, decide, answer)
 
-    def delete(self, key: SharePartitionKey, answer: Answer) -> None:
-        """Call `answer` with None once the state is gone."""
-        self._machines.decide(key, partial(decisions.decide_delete, key=key), answer)
+    def delete(self, request: DeleteState, answer: Answer) -> None:
+        """Call `answer` with None once the state is gone, or was begun after the request."""
+        self._decide(request, partial(decisions.decide_delete, request=request), answer)
 
     def summary(self, key: SharePartitionKey, answer: Answer) -> None:
         """Call `answer` with the committed ShareState, without fencing a leader. Its `exists` may be False."""
@@ -133,7 +138,7 @@ class ShareStateCoordinator:
 
     def _decide(
         self,
-        request: InitializeState | ReadState | WriteState,
+        request: InitializeState | ReadState | WriteState | DeleteState,
         decide: Callable[[ShareState], Decision],
         answer: Answer,
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from raftlog.base.config.setting import INT_MAX
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.sharing.delivery import StateBatch
@@ -22,6 +23,13 @@ class ReadState(msgspec.Struct, frozen=True):
 
     key: SharePartitionKey
     leader_epoch: int = NO_EPOCH
+
+
+class DeleteState(msgspec.Struct, frozen=True):
+    """End a state that was begun before an epoch; by default, whatever its epoch is."""
+
+    key: SharePartitionKey
+    state_epoch: int = INT_MAX
 
 
 class WriteState(msgspec.Struct, frozen=True):

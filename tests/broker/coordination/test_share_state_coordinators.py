@@ -158,6 +158,7 @@ def test_redundant_records_are_deleted() -> None:
         )
         await node.share_states.initialize(InitializeState(cold, 1))
         await node.share_states.initialize(InitializeState(KEY, 1))
+        await node.share_states.read(ReadState(KEY, 0))
         await node.pass_time(1.0)
         for offset in range(30):
             await node.share_states.write(WriteState(KEY, 1, 0, offset))

@@ -22,6 +22,7 @@ from raftlog.broker.handlers import (
     offset_commit,
     offset_fetch,
 )
+from raftlog.broker.handlers.shared import described_groups
 from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import APIS, ApiKey
@@ -244,7 +245,7 @@ def test_a_group_is_described_once_and_in_turns(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that asks again for these is answered."""
-    monkeypatch.setattr(consumer_group_describe, "MAX_MEMBERS", 1)
+    monkeypatch.setattr(described_groups, "MAX_MEMBERS", 1)
 
     async def scenario(node: GroupBroker) -> None:
         for each in "gh":

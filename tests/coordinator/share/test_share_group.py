@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
@@ -27,6 +29,12 @@ from raftlog.coordinator.share.share_heartbeat import (
     ShareStateWork,
 )
 from raftlog.coordinator.share.share_membership import ShareMembership, ShareStates, ShareTopic
+from raftlog.coordinator.share.share_offsets import (
+    AlterShareOffsets,
+    DeleteShareOffsets,
+    ShareChangeEnded,
+    ShareStateChange,
+)
 from raftlog.coordinator.timer import TimerKey
 from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, image_of, topic_id
 
@@ -318,7 +326,149 @@ def test_a_group_is_deleted_without_its_members_and_states() -> None:
     assert setup.read().state == "Empty"
     assert setup.ask(setup.coordinator.delete, delete, at=setup.moment) is None
     assert setup.replayed() == {}
+
+
+# -- administrators ------------------------------------------------------------------------------------------
+
+
+def alter(setup: Setup, offsets: dict[UUID, dict[int, int]], group_id: str = "g") -> Any:
+    request = AlterShareOffsets(group_id, offsets)
+    return setup.ask(setup.coordinator.alter_share_offsets, request, at=setup.moment)
+
+
+def delete_offsets(setup: Setup, *topic_ids: UUID) -> Any:
+    request = DeleteShareOffsets("g", frozenset(topic_ids))
+    return setup.ask(setup.coordinator.delete_share_offsets, request, at=setup.moment)
+
+
+def end(setup: Setup, **fields: Any) -> None:
+    ended = ShareChangeEnded("g", **fields)
+    assert setup.ask(setup.coordinator.share_change_ended, ended, at=setup.moment) is None
+
+
+def test_start_offsets_are_set_in_a_new_epoch() -> None:
+    """It fences the leaders with the former state. What was initialized stays so, also if the change fails."""
     setup = Setup()
     setup.stable("m")
     setup.accepted("m", -1)
-    assert isinstance(setup.ask(setup.coordinator.delete, delete, at=setup.moment), NonEmptyGroup)
+    epoch = setup.share.consumer.epoch
+    assert alter(setup, {T: {0: 7, 2: 9}}) == ShareStateChange("g", epoch + 1, started={T: {0: 7, 2: 9}})
+    assert setup.share.states == ShareStates({}, {T: ShareTopic("t", frozenset(range(4)))})
+    end(setup, started={T: frozenset({0, 2})})
+    assert setup.accepted("m", 0).work is None
+
+
+def test_a_group_may_begin_with_its_offsets() -> None:
+    """Its other partitions are initialized once it has members, from their beginning."""
+    setup = Setup()
+    assert alter(setup, {T: {1: 5}}) == ShareStateChange("g", 1, started={T: {1: 5}})
+    assert setup.share.states.initializing == {T: ShareTopic("t", frozenset({1}))}
+    end(setup, started={T: frozenset({1})})
+    assert setup.read().state == "Empty"
+    work = setup.accepted("m", 0).work
+    assert work is not None
+    assert work.topics == {T: (frozenset({0, 2, 3}), 0)}
+
+
+def test_no_member_joins_while_offsets_are_changed() -> None:
+    """Its states could be initialized by its heartbeat. After a change that got lost members join again."""
+    setup = Setup()
+    alter(setup, {T: {1: 5}})
+    assert setup.refused("m", 0) is CoordinatorLoadInProgress
+    assert isinstance(alter(setup, {T: {1: 6}}), CoordinatorLoadInProgress)
+    setup.now += 10.0
+    work = setup.accepted("m", 0).work
+    assert work is not None
+    assert work.topics == {T: (frozenset(range(4)), INITIAL)}
+
+
+def test_a_change_that_was_not_recorded_does_not_keep_members_away() -> None:
+    """The journal refused it, so nothing is under way."""
+    setup = Setup()
+    setup.stable("m")
+    setup.accepted("m", -1)
+    setup.refuses = NotEnoughReplicas()
+    assert isinstance(alter(setup, {T: {1: 5}}), NotEnoughReplicas)
+    setup.refuses = None
+    assert setup.accepted("m", 0).work is None
+
+
+def test_offsets_of_topics_are_deleted() -> None:
+    """Only of topics with offsets. Members that join later begin as those of a new group."""
+    setup = Setup(t=2, u=1, v=1)
+    setup.stable("m", topics=("t", "u"))
+    setup.accepted("m", -1)
+    epoch = setup.share.consumer.epoch
+    change = delete_offsets(setup, T, topic_id("v"))
+    assert change == ShareStateChange("g", epoch + 1, deleted={T: frozenset({0, 1})})
+    assert setup.share.states == ShareStates({}, {U: ShareTopic("u", frozenset({0}))}, {T: "t"})
+    end(setup, deleted=frozenset({T}))
+    assert setup.share.states == ShareStates({}, {U: ShareTopic("u", frozenset({0}))})
+    work = setup.accepted("m", 0).work
+    assert work is not None
+    assert work.topics == {T: (frozenset({0, 1}), INITIAL)}
+    assert work.state_epoch > change.state_epoch
+
+
+def test_a_deletion_that_failed_is_done_again() -> None:
+    """By the next one, for all partitions of the topic; or a member joins, and the states begin anew."""
+    setup = Setup(t=2)
+    setup.stable("m")
+    setup.accepted("m", -1)
+    delete_offsets(setup, T)
+    end(setup)
+    setup.image = image_of({"t": 3})
+    setup.fail_over()
+    assert delete_offsets(setup, T).deleted == {T: frozenset({0, 1, 2})}
+    end(setup)
+    setup.accepted("m", 0)
+    assert setup.share.states == ShareStates({T: ShareTopic("t", frozenset({0, 1, 2}))})
+
+
+def test_a_change_without_effect_is_none() -> None:
+    """No record is written, no group is made, and members may join."""
+    setup = Setup()
+    assert isinstance(delete_offsets(setup, T), GroupIdNotFound)
+    assert not alter(setup, {})
+    assert len(setup.coordinator) == 0
+    setup.stable("m")
+    setup.accepted("m", -1)
+    before = setup.end_offset
+    assert not delete_offsets(setup, U)
+    assert setup.end_offset == before
+    assert setup.accepted("m", 0).work is None
+
+
+def test_a_group_with_members_keeps_its_offsets() -> None:
+    """NON_EMPTY_GROUP."""
+    setup = Setup()
+    setup.stable("m")
+    assert isinstance(alter(setup, {T: {0: 7}}), NonEmptyGroup)
+    assert isinstance(delete_offsets(setup, T), NonEmptyGroup)
+    assert isinstance(setup.ask(setup.coordinator.delete, DeleteGroup("g"), at=setup.moment), NonEmptyGroup)
+
+
+def test_the_states_of_a_group_are_deleted_before_it() -> None:
+    """Also states that are being initialized. Without any left, the group goes."""
+    setup = Setup(t=2, u=1)
+    setup.stable("m")
+    setup.accepted("m", setup.epoch_of("m"), topics=("t", "u"))
+    setup.accepted("m", -1)
+    delete = DeleteGroup("g")
+    change = setup.ask(setup.coordinator.delete, delete, at=setup.moment)
+    assert change.deleted == {T: frozenset({0, 1}), U: frozenset({0})}
+    assert isinstance(setup.ask(setup.coordinator.delete, delete, at=setup.moment), CoordinatorLoadInProgress)
+    end(setup, deleted=frozenset({T}))
+    assert setup.share.states == ShareStates({}, {}, {U: "u"})
+    assert setup.ask(setup.coordinator.delete, delete, at=setup.moment).deleted == {U: frozenset({0})}
+    end(setup, deleted=frozenset({U}))
+    assert setup.ask(setup.coordinator.delete, delete, at=setup.moment) is None
+    assert setup.replayed() == {}
+
+
+def test_other_groups_have_no_share_offsets() -> None:
+    """GROUP_ID_NOT_FOUND, as in Apache Kafka."""
+    setup = Setup()
+    setup.consumer_group_heartbeat("m", 0, topics=("t",))
+    assert isinstance(alter(setup, {T: {0: 7}}), GroupIdNotFound)
+    assert isinstance(delete_offsets(setup, T), GroupIdNotFound)

@@ -18,7 +18,12 @@ from raftlog.coordinator.share_state.share_state import SharePartitionKey, Share
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
 from raftlog.coordinator.share_state.share_state_records import KeyValue
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
-from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+from raftlog.coordinator.share_state.share_state_requests import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    WriteState,
+)
 from raftlog.coordinator.timer import Moment
 from raftlog.records.batch import BatchHeader, build_batch, iter_headers, new_record
 from raftlog.sharing.delivery import DeliveryState, StateBatch
@@ -152,6 +157,7 @@ def test_an_answer_waits_for_the_commit() -> None:
     """The fsync law: a leader answers a member only after its change is committed."""
     setup = Setup()
     setup.initialize()
+    setup.read()
     assert setup.write(start=5, commit=False) == []
     answers: list[object] = []
     setup.coordinator.read(ReadState(KEY, 0), answers.append)
@@ -179,6 +185,7 @@ def test_another_start_offset_fences_the_leader_that_knows_the_former() -> None:
     """AlterShareGroupOffsets initializes the state with a higher state epoch, also to an earlier offset."""
     setup = Setup()
     setup.initialize(epoch=1, start=50)
+    setup.read()
     setup.write(acknowledged(60, 70))
     setup.initialize(epoch=2, start=10)
     setup.fail_over()
@@ -194,11 +201,38 @@ def test_an_initialization_that_comes_late_takes_nothing_back() -> None:
     """It may be sent again after the leader has begun to write."""
     setup = Setup()
     setup.initialize(epoch=1)
+    setup.read()
     setup.write(acknowledged(7, 9), start=5)
     end_offset = setup.end_offset
     setup.initialize(epoch=1)
     assert setup.end_offset == end_offset
     assert setup.read().start_offset == 5
+
+
+def test_a_leader_writes_only_what_it_has_read() -> None:
+    """A group that was deleted and made anew begins its epochs anew: the leader may know the former state only."""
+    setup = Setup()
+    setup.initialize(epoch=1, start=50)
+    setup.read(leader_epoch=5)
+    setup.ask(ShareStateCoordinator.delete, DeleteState(KEY))
+    setup.initialize(epoch=1, start=10)
+    setup.fail_over()
+    with pytest.raises(FencedLeaderEpoch):
+        setup.write(start=60, leader_epoch=5)
+    assert setup.read(leader_epoch=5).start_offset == 10
+    setup.write(start=20, leader_epoch=5)
+    assert setup.read(leader_epoch=5).start_offset == 20
+
+
+def test_a_deletion_that_comes_late_finds_a_newer_state() -> None:
+    """It names the epoch that the group began with it; the next state begins in that epoch or later."""
+    setup = Setup()
+    setup.initialize(epoch=3)
+    setup.ask(ShareStateCoordinator.delete, DeleteState(KEY, 4))
+    setup.initialize(epoch=4, start=7)
+    setup.ask(ShareStateCoordinator.delete, DeleteState(KEY, 4))
+    setup.fail_over()
+    assert setup.read().start_offset == 7
 
 
 def test_an_unknown_state_is_an_invalid_request() -> None:
@@ -208,7 +242,7 @@ def test_an_unknown_state_is_an_invalid_request() -> None:
         with pytest.raises(InvalidRequest):
             call()
     setup.initialize(epoch=5)
-    setup.ask(ShareStateCoordinator.delete, KEY)
+    setup.ask(ShareStateCoordinator.delete, DeleteState(KEY))
     setup.fail_over()
     assert len(setup.coordinator) == 0
     assert setup.coordinator.redundant_before == setup.end_offset
@@ -224,7 +258,8 @@ def test_a_snapshot_follows_many_updates() -> None:
     """`share.coordinator.snapshot.update.records.per.snapshot`, counted on by the next coordinator."""
     setup = Setup(updates_per_snapshot=3)
     setup.initialize()
-    for offset in range(3):
+    setup.read()
+    for offset in range(2):
         setup.write(start=offset)
     setup.fail_over()
     assert setup.replay().snapshot_offsets == {KEY: 0}
@@ -239,10 +274,11 @@ def test_a_snapshot_that_may_vanish_makes_no_record_redundant() -> None:
     """The records before it are deleted only after its commit."""
     setup = Setup(updates_per_snapshot=0)
     setup.initialize()
+    setup.read()
     setup.write(start=1, commit=False)
     assert setup.coordinator.redundant_before == 0
     setup.commit()
-    assert setup.coordinator.redundant_before == 1
+    assert setup.coordinator.redundant_before == 2
 
 
 def test_cold_states_get_snapshots() -> None:

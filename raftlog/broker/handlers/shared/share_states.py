@@ -1,4 +1,7 @@
-"""The shape that requests about states of share partitions have in common: a group, and partitions by topic id."""
+"""The shape that requests about states of share partitions have in common: a group, and partitions by topic id.
+
+Only other brokers send them.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,23 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
-from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.api import IN_TURNS, Api, NoChange
+from raftlog.broker.context import BrokerContext, Handler, RequestContext
 from raftlog.broker.long_work.turns import together
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import BrokersOnly
 
 _NAMES: Final = {
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: ("InitializeShareGroupStateResponse", "InitializeStateResult"),
     ApiKey.READ_SHARE_GROUP_STATE: ("ReadShareGroupStateResponse", "ReadStateResult"),
     ApiKey.WRITE_SHARE_GROUP_STATE: ("WriteShareGroupStateResponse", "WriteStateResult"),
+    ApiKey.DELETE_SHARE_GROUP_STATE: ("DeleteShareGroupStateResponse", "DeleteStateResult"),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: (
+        "ReadShareGroupStateSummaryResponse",
+        "ReadStateSummaryResult",
+    ),
 }
 """The names of a response, and of its part for a topic."""
 
@@ -87,3 +97,16 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
             )
 
     return _response(make, request.api_key, message.topics, results)
+
+
+def share_state_api(api_key: ApiKey, handle: Handler) -> Api:
+    """Return the row of an API."""
+    return Api(
+        key=api_key,
+        handle=handle,
+        error_response=error_response,
+        needs=BrokersOnly(),
+        max_parts=IN_TURNS,
+        audit=NoChange(),
+        controllers=False,
+    )

@@ -1,0 +1,119 @@
+"""AlterShareGroupOffsets 0: set where a share group without members begins to read (KIP-932).
+
+The group may be new. Its former records in flight are forgotten: their leaders are fenced by the new state epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from raftlog.base.errors import NONE, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from raftlog.base.types import NO_OFFSET
+from raftlog.broker.api import IN_TURNS, Api, Change
+from raftlog.broker.audit import Outcome
+from raftlog.broker.audited_changes import named_partitions
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.coordination.group_share_states import Outcomes
+from raftlog.broker.handlers.shared.share_changes import carry_out
+from raftlog.broker.rights import TOPIC, among, refusal
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.share.share_offsets import AlterShareOffsets, ShareStateChange
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.metadata.features import check_share_version
+from raftlog.metadata.image import TopicState
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+
+API_KEY: Final = ApiKey.ALTER_SHARE_GROUP_OFFSETS
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Respond per partition once the share coordinators have its start offset."""
+    image = broker.image()
+    check_share_version(image)
+    asked: dict[str, dict[int, int]] = {}
+    for topic in message.topics:
+        asked.setdefault(topic.topic_name, {}).update(
+            (int(each.partition_index), int(each.start_offset)) for each in topic.partitions
+        )
+    allowed = await among(broker, request, Operation.READ, TOPIC, asked, log_if_denied=True)
+    known = {name: image.topics[name] for name in asked if name in allowed and name in image.topics}
+    started = {
+        it.topic_id: offsets
+        for name, it in known.items()
+        if (offsets := {index: at for index, at in asked[name].items() if _refusal(it, index, at) is None})
+    }
+    change: ShareStateChange = await broker.groups.ask(
+        GroupCoordinator.alter_share_offsets, AlterShareOffsets(message.group_id, started)
+    )
+    outcomes = await carry_out(broker, change) if change else {}
+    make = response_builders(API_KEY, request.api_version)
+    refused = {
+        name: UnknownTopicOrPartition() if name in allowed else refusal(TOPIC)
+        for name in asked
+        if name not in known
+    }
+
+    def topics() -> Iterator[Any]:
+        for name, error in refused.items():
+            yield _topic(make, name, None, dict.fromkeys(asked[name], error))
+        for name, it in known.items():
+            errors = _errors(message.group_id, it, asked[name], outcomes)
+            yield _topic(make, name, it, errors)
+
+    return make.AlterShareGroupOffsetsResponse(error_code=NONE, throttle_time=0, responses=topics())
+
+
+def _refusal(topic: TopicState, index: int, start_offset: int) -> KafkaError | None:
+    if not 0 <= index < len(topic.partitions):
+        return UnknownTopicOrPartition()
+    if start_offset < NO_OFFSET:
+        return InvalidRequest(f"a start offset is at least {NO_OFFSET}")
+    return None
+
+
+def _errors(
+    group_id: str, topic: TopicState, offsets: Mapping[int, int], outcomes: Outcomes
+) -> dict[int, KafkaError | None]:
+    """Return the error of each partition, None for those that were set."""
+    errors: dict[int, KafkaError | None] = {}
+    for index, start_offset in offsets.items():
+        outcome = outcomes.get(SharePartitionKey(group_id, topic.topic_id, index))
+        failed = outcome if isinstance(outcome, KafkaError) else None
+        errors[index] = _refusal(topic, index, start_offset) or failed
+    return errors
+
+
+def _topic(make: Any, name: str, topic: TopicState | None, errors: Mapping[int, KafkaError | None]) -> Any:
+    return make.AlterShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=None if topic is None else topic.topic_id,
+        partitions=(
+            make.AlterShareGroupOffsetsResponsePartition(
+                partition_index=index,
+                error_code=NONE if error is None else error.code,
+                error_message=None if error is None else error.message,
+            )
+            for index, error in errors.items()
+        ),
+    )
+
+
+def _outcomes(message: Any, response: Any) -> Iterator[Outcome]:
+    yield message.group_id, response.error_code
+    yield from named_partitions(response.responses, "topic_name", "partitions", "partition_index")
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded(
+        (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
+        by_part=(Right(Operation.READ, ResourceType.TOPIC),),
+    ),
+    max_parts=IN_TURNS,
+    audit=Change(_outcomes, keeps_message=True),
+    controllers=False,
+)

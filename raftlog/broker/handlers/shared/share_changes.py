@@ -1,0 +1,71 @@
+"""Carries out what a share group needs of the share coordinators, and reports it to its own coordinator (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from uuid import UUID
+
+from raftlog.base.errors import KafkaError
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.group_share_states import (
+    Outcomes,
+    StateQuestion,
+    delete_question,
+    initialize_question,
+)
+from raftlog.coordinator.consumer.consumer_membership import Partitions
+from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.share.share_offsets import ShareChangeEnded, ShareStateChange
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
+
+
+def share_keys(group_id: str, partitions: Mapping[UUID, Collection[int]]) -> Iterator[SharePartitionKey]:
+    """Yield the share partitions of a group, by topic."""
+    for topic_id, indexes in partitions.items():
+        for index in sorted(indexes):
+            yield SharePartitionKey(group_id, topic_id, index)
+
+
+async def ask_share_coordinators(
+    broker: BrokerContext, question: StateQuestion, keys: tuple[SharePartitionKey, ...]
+) -> Outcomes:
+    """Return the outcome for each partition; whatever fails as a whole fails for each."""
+    if not keys:
+        return {}
+    try:
+        return await broker.share_states.ask(question, keys)
+    except KafkaError as error:
+        return dict.fromkeys(keys, error)
+
+
+async def initialize_states(
+    broker: BrokerContext, group_id: str, state_epoch: int, starts: Mapping[UUID, Mapping[int, int]]
+) -> Outcomes:
+    """Begin states with these start offsets."""
+    keys = tuple(share_keys(group_id, starts))
+    question = initialize_question(
+        state_epoch, {each: starts[each.topic_id][each.partition] for each in keys}
+    )
+    return await ask_share_coordinators(broker, question, keys)
+
+
+async def carry_out(broker: BrokerContext, change: ShareStateChange) -> Outcomes:
+    """Carry out a change, and return the outcome for each partition. Raises what the group's coordinator answers."""
+    outcomes = await initialize_states(broker, change.group_id, change.state_epoch, change.started)
+    keys = tuple(share_keys(change.group_id, change.deleted))
+    outcomes |= await ask_share_coordinators(broker, delete_question(change.state_epoch), keys)
+    failed = {key.topic_id for key, outcome in outcomes.items() if isinstance(outcome, KafkaError)}
+    ended = ShareChangeEnded(
+        change.group_id, succeeded(outcomes, change.started), frozenset(change.deleted) - failed
+    )
+    await broker.groups.ask(GroupCoordinator.share_change_ended, ended)
+    return outcomes
+
+
+def succeeded(outcomes: Outcomes, wanted: Mapping[UUID, object]) -> Partitions:
+    """Return the partitions of some topics with an outcome that is no error."""
+    found: dict[UUID, set[int]] = {}
+    for key, outcome in outcomes.items():
+        if key.topic_id in wanted and not isinstance(outcome, KafkaError):
+            found.setdefault(key.topic_id, set()).add(key.partition)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
