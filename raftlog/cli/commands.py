@@ -80,6 +80,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "group": Entry(
         _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
+    "share-group": Entry(
+        _LOOK,
+        "raftlog.cli.share_group:share_group",
+        "List and describe share groups; reset, delete offsets.",
+    ),
     "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and delete quotas: what clients may use."),
     "metadata": Entry(
