@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(DEMO_STAMP)
 	$(BIN)/raftlog demo $(DEMO)
 
-# About ten minutes on two cores. TEST="tests/base -k config" runs a part, TEST="-n 0 ..." in one process. A module's tests
+# About five minutes on two cores. TEST="tests/base -k config" runs a part, TEST="-n 0 ..." in one process. A module's tests
 # share a process and its cluster. A test of real nodes that fails is run once more, and told as FLAKY if it passes then.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)

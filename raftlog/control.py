@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config.network import find_listener, format_address
+from raftlog.base.config.network import find_listener
 from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
 from raftlog.base.env import Env, ThreadOffload, raise_failure, timer_time
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
     from raftlog.quorum.channel_tls import ChannelTls
     from raftlog.quorum.observer import Observer
-    from raftlog.quorum.voters_record import Voter
+    from raftlog.quorum.own_move import OwnMove
 
 log = get_logger("quorum")
 
@@ -121,6 +121,8 @@ class ControlPlane:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._own_move: OwnMove | None = None
+        self._moving: asyncio.Task[None] | None = None
         self._led = asyncio.Event()
         self._threads: ThreadOffload | None = None
         self.quorum: Quorum | None = None
@@ -383,7 +385,7 @@ class ControlPlane:
                 self.controller.resign()
             self._arm()
         if leader_id is not None and self.quorum is not None and self.quorum.own_move is not None:
-            self._spawn(self._move_voter(self.quorum.own_move))
+            self._move_voter(self.quorum)
         self.on_leader_changed()
 
     def _join_voters(self, quorum: Quorum) -> None:
@@ -396,15 +398,15 @@ class ControlPlane:
         if address is not None:
             self._spawn(AutoJoin(quorum, address, lambda asked, s: self.submit(asked, timeout=s)).run())
 
-    async def _move_voter(self, voter: Voter) -> None:
-        """Have a new leader write down the address of this voter that the config names: it has moved."""
-        node_id, directory_id = voter.voter_id, voter.directory_id
-        address = format_address(voter.host, voter.port)
-        asked = UpdateVoter(node_id, directory_id, voter.host, voter.port, by=f"node {node_id}")
-        try:
-            await self.submit(asked)
-        except KafkaError as error:
-            log.warning("voter_address_kept", node_id=node_id, address=address, reason=str(error))
+    def _move_voter(self, quorum: Quorum) -> None:
+        """Have this voter, which has moved, ask a new leader for its new address."""
+        if self._own_move is None:
+            from raftlog.quorum.own_move import OwnMove
+
+            self._own_move = OwnMove(quorum, self.submit)
+        if self._moving is not None:
+            self._moving.cancel()
+        self._moving = self._spawn(self._own_move.run())
 
     def _committed(self, image: MetadataImage) -> None:
         assert self.controller is not None
@@ -443,11 +445,12 @@ class ControlPlane:
         """Probe a broker's port, and call `tell` with the result."""
         self._spawn(self._probe(broker_id, tell))
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._loop.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(raise_failure)
+        return task
 
     async def _probe(self, broker_id: int, tell: Callable[[int, ProbeResult], None]) -> None:
         broker = self._metadata.image.brokers.get(broker_id)

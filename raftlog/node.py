@@ -271,7 +271,9 @@ class Node:
         return known or self.metadata.image.cluster_id or self.config.cluster_id
 
     def fail(self, reason: str) -> None:
-        """This node cannot go on; the first reason counts. It is not elected any more, however long it takes to end."""
+        """Report that this node cannot go on; the first reason counts. It is not elected any more, however long it
+        takes to end.
+        """
         self.ending = True
         self.control.stop_candidacy()
         if not self.failed.done():
@@ -495,7 +497,7 @@ class BrokerRole:
             await self.replicas.close()
 
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """The addresses that this broker advertises; port 0 is the port that was bound."""
+        """Return the addresses that this broker advertises; port 0 is the port that was bound."""
         bound = {each.listener: each.port for each in self.server.endpoints}
         return tuple(
             Endpoint(each.name, each.host, each.port or bound.get(each.name, 0), each.security_protocol)

@@ -35,28 +35,30 @@ if TYPE_CHECKING:
 log = get_logger("node")
 
 MIN_LOG_FILES: Final = 16
-"""Descriptors that logs take however few there are."""
+"""Descriptors that logs get at least, however low the limit."""
 
 MIN_HTTP_FILES: Final = 8
-"""Connections that the HTTP API takes however few descriptors there are."""
+"""Connections that the HTTP API accepts at least, however low the limit."""
 
 RESERVED_FILES: Final = 1024
-"""Descriptors for all but logs and clients: other nodes, the admin API, journals, the hall of listeners. Half of what
-the logs leave where that is less."""
+"""Descriptors for all but logs and clients: other nodes, the admin API, journals, connections before their login.
+
+At most half of what the logs leave.
+"""
 
 OTHERS: Final = stat.S_IRWXO
 """The rights of users that neither own a file nor are in its group."""
 
 MANY_FILES: Final = 1 << 20
-"""Taken for the limit where there is none."""
+"""The assumed limit of open files if the system sets none."""
 
 MACOS_FILES: Final = 10_240
-"""The most that macOS lets a process ask for (OPEN_MAX) while it says that there is no limit."""
+"""The highest limit that macOS accepts (OPEN_MAX), although it reports that there is none."""
 
 CGROUP: Final = "/sys/fs/cgroup"
 
 LARGE_BLOCK_BYTES: Final = 2 << 20
-"""Blocks of memory from this size on go back to the system as soon as they are free; the usual fetch stays below."""
+"""Blocks of memory from this size on are returned to the system when they are freed; the usual fetch stays below."""
 
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
@@ -64,16 +66,16 @@ M_ARENA_MAX: Final = -8
 """Parameters of mallopt(3)."""
 
 BURST_BYTES: Final = 16 << 20
-"""If the process has grown by so much since the last sweep, there may be garbage that thresholds find too late."""
+"""If the process has grown by so much since the last sweep, the thresholds would collect its garbage too late."""
 
-LOOK_EVERY_S: Final = 20.0
-"""A look holds the loop, some 80 ms for a million objects."""
+COLLECT_EVERY_S: Final = 20.0
+"""The shortest time between two full collections, which block the loop for some 80 ms for a million objects."""
 
-LOOKS_AFTER_BURST: Final = 3
-"""Sweeps that look for it: the burst may go on at the first, and deleted files are kept a while."""
+COLLECTIONS_AFTER_BURST: Final = 3
+"""Full collections after a burst: it may still go on at the first, and deleted files are kept a while."""
 
 STOP_S: Final = 60.0
-"""A stop that takes longer hangs on a disk: the process ends without it."""
+"""The timeout of a stop. A longer stop hangs on a disk, and the process exits without it."""
 
 GARBAGE_THRESHOLDS: Final = (10_000, 5, 400)
 """Allocations between two collections of garbage cycles: requests make none, so frequent collections only cost latency.
@@ -84,7 +86,7 @@ collection in two thousand covers everything.
 
 
 class NodeStuck(NodeFailed):
-    """The node did not stop in time: threads of it hang on a disk."""
+    """The node did not stop in time: its threads hang on a disk."""
 
 
 async def run(
@@ -96,8 +98,8 @@ async def run(
 ) -> None:
     """Run one node until SIGTERM or SIGINT, then shut it down; a second signal stops it at once. Raise NodeFailed.
 
-    The process is the node's own: its limits, its memory and its garbage collection are set up for it. `faults`: what
-    its admin API may do to `env`; for tests only.
+    The process is the node's own: its limits, its memory and its garbage collection are set up for it. `faults`
+    lets its admin API inject faults into `env`; for tests only.
     """
     gc.enable()
     loop = asyncio.get_running_loop()
@@ -108,10 +110,10 @@ async def run(
     env.uptime_s = machine_uptime_s
     share_files(env, _raise_open_files())
     env.memory_bytes = memory_limit(_cgroup_files())
-    env.trim_memory = _calm_malloc()
+    env.trim_memory = _tune_malloc()
 
     def opened() -> None:
-        env.collect_garbage = _calm_garbage_collection()
+        env.collect_garbage = _tune_garbage_collection()
 
     try:
         await run_until(signals, config, env, faults=faults, ready=ready, opened=opened)
@@ -135,7 +137,7 @@ async def run_until(
     ready: Callable[[Node], None] | None = None,
     opened: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run one node until a signal's number comes, then shut it down; a second signal stops it at once.
+    """Run one node until the number of a signal comes, then shut it down; a second signal stops it at once.
 
     `opened` is called once the node listens, `ready` once it takes part. Raises NodeFailed.
     """
@@ -170,7 +172,7 @@ async def run_until(
 
 
 async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener | None:
-    """Open the admin API, if it is to listen. Raise NodeFailed if a configured address is unavailable."""
+    """Open the admin API if it has a listener. Raise NodeFailed if a configured address is unavailable."""
     config = node.config
     if config.admin_listener is None:
         return None
@@ -218,7 +220,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
 async def _first(failed: asyncio.Future[str], *works: Coroutine[Any, Any, Any]) -> Any:
     """Return the reason of a failure, else the result of whichever work ends first; the others are cancelled.
 
-    Of works that end together the one named first counts.
+    If several end together, the first argument counts.
     """
     tasks = [asyncio.ensure_future(work) for work in works]
     done, _ = await asyncio.wait([failed, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -242,10 +244,9 @@ async def _stop(node: Node) -> None:
 
 
 def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:
-    """Handle an uncaught exception: in a callback of ours it ends the node; a connection's failure has closed the
-    connection.
+    """End the node after an uncaught exception in a callback; log any other, as of a task.
 
-    A listener that cannot accept continues a second later, by itself: asyncio reports that like a callback's exception.
+    asyncio reports a failed accept in the same way, and retries it a second later: the node goes on.
     """
     error = context.get("exception")
     if isinstance(error, OSError) and _is_accept(context):
@@ -304,31 +305,31 @@ async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:
     log.info("node_ready", advertised=node.advertised(), log_dirs=list(node.config.log_dirs))
 
 
-def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
-    """Have garbage looked for seldom; return a call that looks for all of it after memory has grown by a burst.
+def _tune_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
+    """Make garbage collections rare; return a call that runs full collections after memory has grown by a burst.
 
-    A look takes about a tenth of a microsecond for each object that was made since the start.
+    A full collection takes about a tenth of a microsecond for each object that was made since the start.
     """
     from raftlog.admin.process_facts import memory
 
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    resident_before, looks_left, looked_at = 0, 0, clock()
+    resident_before, collections_left, collected_at = 0, 0, clock()
     with suppress(OSError):
         resident_before = memory()[1]
 
     def collect() -> None:
-        nonlocal resident_before, looks_left, looked_at
+        nonlocal resident_before, collections_left, collected_at
         now = clock()
-        if now < looked_at + LOOK_EVERY_S:
+        if now < collected_at + COLLECT_EVERY_S:
             return
-        looked_at = now
-        with suppress(OSError):  # where there is no /proc the thresholds have to do
+        collected_at = now
+        with suppress(OSError):  # without /proc only the thresholds collect
             _, resident = memory()
             if resident > resident_before + BURST_BYTES:
-                looks_left = LOOKS_AFTER_BURST
-            if looks_left:
-                looks_left -= 1
+                collections_left = COLLECTIONS_AFTER_BURST
+            if collections_left:
+                collections_left -= 1
                 gc.collect()
                 _, resident = memory()
             resident_before = resident
@@ -337,7 +338,7 @@ def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Cal
 
 
 def _raise_open_files() -> int:
-    """Take what descriptors there are, for thousands of partitions, and return how many."""
+    """Raise the limit of open files as far as possible, for thousands of partitions, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (hard, max(soft, MACOS_FILES)) if soft != hard else ():
         with suppress(ValueError):
@@ -395,11 +396,11 @@ def _cgroup_files() -> Iterator[str]:
                     yield f"{CGROUP}/memory/{group}/memory.limit_in_bytes"
 
 
-def _calm_malloc() -> Callable[[], None]:
-    """Have memory return to the system after a burst; return a call that returns fragmented memory.
+def _tune_malloc() -> Callable[[], None]:
+    """Let malloc return memory to the system after a burst; return a call that returns fragmented memory, too.
 
-    glibc's malloc keeps ever larger blocks once they were freed, and a heap for each thread, which is never emptied.
-    Before threads begin. It has no effect with other C libraries.
+    By default glibc keeps ever larger freed blocks, and a heap for each thread, which is never emptied. Call it before
+    threads start. It has no effect with other C libraries.
     """
     try:
         libc = ctypes.CDLL(None)

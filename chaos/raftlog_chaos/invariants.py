@@ -83,7 +83,7 @@ class Invariants:
         return lambda image: self._take_image(watch, image)
 
     def excuse(self, topic: str) -> None:
-        """From now on records of a topic may go: its replicas were made worse than a cluster promises to bear."""
+        """Permit the loss of records of a topic: more of its replicas were damaged than a cluster can survive."""
         for truth in self._truths.values():
             if truth.name.topic == topic:
                 truth.excuse()
@@ -99,7 +99,7 @@ class Invariants:
             self._look_at_groups(watch)
 
     def stepped(self, process: Process) -> None:
-        """One callback of a process has run."""
+        """Check a process after every so many callbacks of its loop."""
         watch = self._watches.get(process.name)
         if watch is not None:
             self._steps += 1

@@ -47,11 +47,11 @@ class PartitionTruth:
         """The expected table of a compacted topic: its batches change while its records don't."""
 
     def excuse(self) -> None:
-        """The last in-sync replica is lost, or a leader was elected uncleanly: records may go, as documented."""
+        """Permit the loss of records: the last in-sync replica is lost, or a leader was elected uncleanly."""
         self.excused = True
 
     def readable_before(self, leader_epoch: int) -> int:
-        """Up to where clients could read under earlier leaders."""
+        """Return the end of the records that clients could read under earlier leaders."""
         return max((end for epoch, end in self.readable.items() if epoch < leader_epoch), default=0)
 
 
@@ -92,7 +92,7 @@ class ReplicaWatch:
         self.role: Any = None
 
     def has_news(self, partition: Partition) -> bool:
-        """Whether a look is worth while."""
+        """Return whether a look is worth while."""
         return (
             partition.high_watermark != self.high_watermark
             or partition.role is not self.role

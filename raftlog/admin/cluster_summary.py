@@ -33,7 +33,7 @@ class Kind:
         self.named: list[TopicPartition] = []
 
     def add(self, topic: str, partition: int) -> None:
-        """One more."""
+        """Count a partition."""
         self.count += 1
         self.by_topic[topic] += 1
         if len(self.named) < MOST_NAMED:

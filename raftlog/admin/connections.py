@@ -8,7 +8,7 @@ failure of a connection costs only that connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from logging import Logger
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web_protocol import _ErrInfo
 
 from raftlog.admin.errors import INVALID, Error
 from raftlog.admin.limits import Limits
@@ -33,7 +34,21 @@ REASON_CHARACTERS: Final = 200
 class _Connection(web.RequestHandler):
     """aiohttp's connection, which answers what is no HTTP request as the API answers any other failure."""
 
-    __slots__ = ()
+    __slots__ = ("_left",)
+
+    def __init__(self, server: web.Server, left: Callable[[_Connection], None], **settings: Any) -> None:
+        """`left` is called once the connection has ended."""
+        super().__init__(server, loop=asyncio.get_running_loop(), **settings)
+        self._left = left
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Free what the client sent. Each error in the queue holds up to a quarter of a megabyte of it."""
+        super().connection_lost(exc)
+        for message, _ in self._messages:
+            if isinstance(message, _ErrInfo):
+                _free_frames(message.exc)
+        self._messages.clear()
+        self._left(self)
 
     def handle_error(
         self,
@@ -44,11 +59,18 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Return the response to a request that could not be read. The connection ends with it."""
         response = super().handle_error(request, status, exc, message)
+        _free_frames(exc)
         if status == HTTPStatus.BAD_REQUEST:
             assert isinstance(response, web.Response)
             response.content_type = "application/json"
             response.body = msgspec.json.encode(Error(INVALID, _fault(exc, message)))
         return response
+
+
+def _free_frames(exc: BaseException | None) -> None:
+    """Break the cycle from an error to the frames that it went through, which refer to it and to what was received."""
+    if exc is not None:
+        exc.__traceback__ = None
 
 
 def _fault(exc: BaseException | None, message: str | None) -> str:
@@ -69,18 +91,18 @@ class Connections:
         self._busy: set[Any] = set()
         self._probing: set[Any] = set()
         self._quiet_since: dict[Any, float] = {}
-        self._places: Places[Any] = Places(
-            limits.connections, _cut, choose=self._choose, is_gone=lambda each: each.transport is None
-        )
+        self._places: Places[Any] = Places(limits.connections, _cut, choose=self._choose)
 
     def begin(self, connection: Any, *, is_probe: bool = False) -> None:
-        """A request of this connection is being handled. A probe is short, and shows whether the node lives."""
+        """Note that a request of this connection is being handled. A probe is short, and shows whether the
+        node lives.
+        """
         self._busy.add(connection)
         if is_probe:
             self._probing.add(connection)
 
     def end(self, connection: Any) -> None:
-        """It has been answered."""
+        """Note that the request has been answered."""
         self._busy.discard(connection)
         self._probing.discard(connection)
         self._quiet_since[connection] = _now()
@@ -93,8 +115,8 @@ class Connections:
         """Have aiohttp go on with a new connection, closing another if there is no room."""
         handler = _Connection(
             self._server,
-            loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # its own runners pass it so
+            self._leave,
+            access_log=None,
             auto_decompress=False,  # aiohttp would unpack 32 MiB at a time on the loop
             logger=self._logger,
             keepalive_timeout=self._limits.idle_s,
@@ -106,6 +128,12 @@ class Connections:
         handler.connection_made(transport)
         self._quiet_since[handler] = _now()
         self._places.enter(handler, host_of(transport.get_extra_info("peername")))
+
+    def _leave(self, connection: Any) -> None:
+        self._places.leave(connection)
+        self._busy.discard(connection)
+        self._probing.discard(connection)
+        self._quiet_since.pop(connection, None)
 
     def sweep(self) -> None:
         """Cut each connection that has been quiet for too long. Call it every `Limits.sweep_s`."""

@@ -1,7 +1,7 @@
 """The admin API's server: from bytes to a `Call`, from a handler's result or exception to a JSON response.
 
 Everything that concerns all routes is here: limits, request ids, authentication, authorization, the audit log. A
-handler sees none of it. Knows aiohttp. Of the resources, only streams do.
+handler sees none of it; few, such as streams, use aiohttp themselves.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ from raftlog.security.acls import ANONYMOUS, CLUSTER_NAME, Demanded
 
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
-"""How long a query waits for a leader, a coordinator or a broker that is away."""
+"""A query is retried for so long while a leader, a coordinator or a broker is unavailable."""
 RETRY_S: Final = 0.1
 REQUEST_ID: Final = "X-Request-Id"
 GOOD_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 INT32: Final = 2**31
 PROBES: Final = frozenset({"/v1/live", "/v1/ready"})
-"""Orchestrators request these. Their connections are not closed in favour of others."""
+"""Orchestrators request these. Their connections are not closed to make room for others."""
 CLIENT_LEFT: Final = 499
 """The status of a response to a client that has left, as in nginx; it is only counted."""
 ID: Final = web.RequestKey("id", str)
 
-aiohttps = logging.getLogger("raftlog.admin.aiohttp")
+aiohttp_log = logging.getLogger("raftlog.admin.aiohttp")
 """The log lines of aiohttp itself."""
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Say whether a log line of aiohttp is about an error of this node. Bytes that are no HTTP are the client's error:
-    TLS, a Kafka client at this port, a body that is not encoded as its header says.
+    """Return whether a log line of aiohttp is about an error of this node.
+
+    Bytes that are not HTTP are the client's error: TLS, Kafka's protocol, or a body that is not encoded as declared.
     """
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
@@ -70,11 +71,11 @@ def _is_ours(record: logging.LogRecord) -> bool:
     return False
 
 
-aiohttps.addFilter(_is_ours)
+aiohttp_log.addFilter(_is_ours)
 
 
 class AdminServer:
-    """`start` once, `stop` once. `address` is where it listens, host and port."""
+    """The server of one node. `address` is the host and port at which it listens, once it is started."""
 
     def __init__(
         self, node: NodeView, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -147,21 +148,23 @@ class AdminServer:
     async def _listen(self, runner: web.AppRunner, listening: asyncio.Server | None) -> asyncio.Server:
         config = self._node.config
         assert isinstance(runner.server, web.Server)
-        assert config.admin_listener is not None, "whoever starts this has looked"
-        self._connections = Connections(runner.server, self._limits, logger=aiohttps)
+        assert config.admin_listener is not None, "a node without an admin listener starts no server"
+        self._connections = Connections(runner.server, self._limits, logger=aiohttp_log)
         if listening is not None:
             return listening
         return await listen(await self._secure(self._connections.accept), config.admin_listener)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection."""
-        assert self._connections is not None, "it was started"
+        assert self._connections is not None, "the server is started"
         return self._connections.accept()
 
     async def _secure(self, accept: Accept) -> Accept:
-        """Return a protocol factory that speaks TLS first, if the port is to. Raises AdminUnavailable."""
+        """Return a protocol factory that begins with TLS if it is configured. Raises AdminUnavailable."""
         if self._node.tls is None:
-            assert self._node.config.admin_tls is None, "the node hands in what the config asks for"
+            assert self._node.config.admin_tls is None, (
+                "the config asks for TLS, and the node has no context for it"
+            )
             return accept
         try:
             await self._node.tls.open(self._node.offload)
@@ -175,7 +178,7 @@ class AdminServer:
     async def _around(
         self, request: web.Request, handler: Callable[..., Awaitable[Any]]
     ) -> web.StreamResponse:
-        """Give every answer a request id, and every failure a body of ours."""
+        """Set the headers of every response, such as its request id, and turn every failure into a JSON body."""
         given = request.headers.get(REQUEST_ID, "")
         request_id = given if GOOD_REQUEST_ID.match(given) else secrets.token_hex(8)
         request[ID] = request_id
@@ -211,7 +214,7 @@ class AdminServer:
             return _failure(503, Error(503, str(error)))
         except web.HTTPException as error:
             allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-            return _failure(error.status, Error(error.status, self._sentence(error, request)), allow)
+            return _failure(error.status, Error(error.status, self._message_of(error, request)), allow)
         except web.RequestPayloadError as error:
             return _failure(400, Error(400, f"the body is broken: {error}"))
         except Exception as error:
@@ -244,7 +247,7 @@ class AdminServer:
                 self._demand(route, call)
                 call.query = _query(route, request, most=self._limits.parameters)
                 call.body = None if route.body is None or route.streams else await self._body(route, call)
-                answer = await (route.handler(call) if changes else _patiently(route, call))
+                answer = await (route.handler(call) if changes else _with_retries(route, call))
                 outcome = call.outcome
             except Denied as error:
                 changes = False  # no change was made, and the denial has a line of its own
@@ -329,7 +332,7 @@ class AdminServer:
         return await read_json(text, route.body, what="body", of=call)
 
     async def _read(self, stream: StreamReader) -> bytes:
-        """Return a body; its bytes count among all bodies until it is complete."""
+        """Return a body. Until it is complete, its bytes count in the account of all bodies."""
         limits, bodies, text = self._limits, self._node.bodies, bytearray()
         try:
             async for piece in stream.iter_any():
@@ -340,14 +343,14 @@ class AdminServer:
                 if bodies.is_full:
                     raise no_room_for_bodies(bodies.limit)
             content = bytes(text)
-        except RuntimeError as error:  # aiohttp's word for a connection that was closed meanwhile
+        except RuntimeError as error:  # aiohttp raises it when the connection was closed meanwhile
             raise ConnectionResetError(str(error)) from error
         finally:
             bodies.release(len(text))
-            text.clear()  # the traceback of what was raised holds it until the next collection of garbage
+            text.clear()  # the traceback of an error keeps it alive until the next garbage collection
         return content
 
-    def _sentence(self, error: web.HTTPException, request: web.Request) -> str:
+    def _message_of(self, error: web.HTTPException, request: web.Request) -> str:
         if error.status == web.HTTPNotFound.status_code:
             return f"there is nothing at {request.path[:200]}"
         if error.status == web.HTTPMethodNotAllowed.status_code:
@@ -365,7 +368,7 @@ class AdminServer:
         return web.Response(body=await self._document.text(), content_type="application/json")
 
 
-async def _patiently(route: Route, call: Call) -> Any:
+async def _with_retries(route: Route, call: Call) -> Any:
     """Answer a query, with retries while a leader or coordinator moves, which takes only moments."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + PATIENCE_S
@@ -373,12 +376,12 @@ async def _patiently(route: Route, call: Call) -> Any:
         try:
             return await route.handler(call)
         except (ApiError, BrokerUnreachable, KafkaError) as error:
-            if not _passing(error) or clock() > deadline:
+            if not _is_temporary(error) or clock() > deadline:
                 raise
         await asyncio.sleep(RETRY_S)
 
 
-def _passing(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     if isinstance(error, ApiError):
         return error.status == web.HTTPServiceUnavailable.status_code
     return isinstance(error, BrokerUnreachable) or (isinstance(error, KafkaError) and error.retriable)

@@ -81,7 +81,7 @@ class Streams:
             each.news.set()
 
     def on_metadata(self, _old: MetadataImage, _new: MetadataImage) -> None:
-        """Other metadata was published."""
+        """Wake the streams when new metadata was published."""
         self.wake()
 
     def close(self) -> None:

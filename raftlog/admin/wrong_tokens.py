@@ -41,14 +41,14 @@ class WrongTokens:
         return max(0.0, debt - self._most_s)
 
     def add(self, address: str) -> None:
-        """One more is wrong, or may be."""
+        """Count a token that is wrong, or not checked yet."""
         machine, now = machine_of(address), self._clock()
         if machine not in self._forgiven_at and len(self._forgiven_at) >= self._most:
             self._make_room(now)
         self._forgiven_at[machine] = max(now, self._forgiven_at.get(machine, now)) + self._every_s
 
     def take_back(self, address: str) -> None:
-        """One that was added was right after all."""
+        """Subtract a counted token that turned out to be right."""
         machine = machine_of(address)
         if machine in self._forgiven_at:
             self._forgiven_at[machine] -= self._every_s

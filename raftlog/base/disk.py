@@ -196,7 +196,7 @@ class File(Protocol):
         """Read up to `size` bytes at `position`; fewer only at the end of the file."""
 
     def pread_cached(self, size: int, position: int) -> Buffer | None:
-        """Like `pread`, but None when it would have to wait for the device. May return fewer bytes."""
+        """Read like `pread`, but return None when that would wait for the device. May return fewer bytes."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         """Write all buffers in order at `position`, all of them or raise OSError; return the byte count."""
@@ -232,7 +232,7 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
-        """Sorted names in a folder."""
+        """Return the sorted names in a folder."""
 
     def mkdir(self, path: str) -> None:
         """Make a folder and its parents; fine if it exists."""
@@ -252,7 +252,7 @@ class Disk(Protocol):
         """Replace a file atomically: temporary name, sync, rename, sync of the folder (the syncs only if `sync`)."""
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """(total, usable) bytes of the volume that holds `path`."""
+        """Return (total, usable) bytes of the volume that holds `path`."""
 
 
 class RealFile:

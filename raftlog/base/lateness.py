@@ -34,7 +34,7 @@ class Lateness:
         """How late it was, and when."""
 
     def note(self, late_s: float, now: float) -> None:
-        """A timer that was due `late_s` ago has just run."""
+        """Note that a timer has just run which was due `late_s` ago."""
         if not self._seen and late_s < LATE_S:
             return
         self._seen = [each for each in self._seen if now - each[1] < REMEMBERED_S]

@@ -149,7 +149,7 @@ class Runner(Generic[State]):
             self.tail = state
 
     def committed(self, end_offset: int) -> None:
-        """Everything below `end_offset` is committed: answer the decisions that waited for it. It never goes
+        """Answer the decisions that waited until everything below `end_offset` is committed. It never goes
         backwards.
         """
         self._committed_offset = max(self._committed_offset, end_offset)

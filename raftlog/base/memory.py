@@ -31,7 +31,7 @@ class Waiter(Protocol):
     """A callback for an account without room."""
 
     def memory_freed(self) -> None:
-        """Called inside `Account.release` when the account is no longer short. An earlier waiter may use the freed
+        """Handle that the account is no longer short, inside `Account.release`. An earlier waiter may use the freed
         bytes first.
         """
 

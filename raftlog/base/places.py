@@ -69,18 +69,15 @@ class Places(Generic[T]):
         close: Callable[[T], None],
         *,
         choose: Callable[[Sequence[T]], T] = lambda holders: holders[0],
-        is_gone: Callable[[T], bool] = lambda _holder: False,
         nodes: NodeMachines | None = None,
     ) -> None:
-        """`choose` picks from the holders of one machine, the oldest first. `is_gone` finds holders that ended
-        unnoticed.
+        """`choose` picks from the holders of one machine, the oldest first.
 
         The machines in `nodes` have NODE_PLACES of their own.
         """
         self._most = most
         self._close = close
         self._choose = choose
-        self._is_gone = is_gone
         self._nodes = NodeMachines() if nodes is None else nodes
         self._machines: dict[T, str] = {}
         """The machine of each holder, the oldest holder first."""
@@ -98,8 +95,6 @@ class Places(Generic[T]):
         self._machines[holder] = machine
         self._holders.setdefault(machine, {})[holder] = None
         if len(self._machines) > self._most:
-            self._drop_gone()
-        if len(self._machines) > self._most:
             holders = self._holders[max(self._holders, key=self._count)]
             oldest = self._choose([each for each in holders if each is not holder] or [holder])
             self.leave(oldest)
@@ -116,7 +111,3 @@ class Places(Generic[T]):
 
     def _count(self, machine: str) -> int:
         return len(self._holders[machine]) - (NODE_PLACES if machine in self._nodes else 0)
-
-    def _drop_gone(self) -> None:
-        for each in [each for each in self._machines if self._is_gone(each)]:
-            self.leave(each)

@@ -51,8 +51,6 @@ class BrokerContext(LocalBroker):
     """The metrics that clients push."""
     metadata_views: MetadataViews | None = None
     """The responses that handlers.metadata keeps encoded between requests."""
-    time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
 
     made_share_states: ShareStateCoordinators | None = None
     """What `share_states` made; None until this broker coordinates a state, or a state is looked up."""
@@ -102,6 +100,9 @@ class ClientConnection(Protocol):
     @property
     def response_memory(self) -> Account:
         """The memory for responses of clients."""
+
+    def count_fetch(self, size: int) -> int:
+        """Count the records of a response by the sender's quota. A throttle time, in ms, means that it gets none."""
 
     def on_login(self, principal: str) -> int: ...
 

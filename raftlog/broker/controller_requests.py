@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import structs
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut, from_code
+from raftlog.base.turns import in_slices
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.metadata.controller_api import (
     ByClient,
@@ -81,7 +82,7 @@ class ask_in_parts(Generic[Part, R]):
         size_of: Callable[[Part], int] = lambda part: 1,
     ) -> None:
         self._broker = broker
-        self._portions = _portions(parts, size_of)
+        self._portions = in_slices(broker.env, _portions(parts, size_of), 1)
         self._request_of = request_of
         self._expected = expected
         self._clock = asyncio.get_running_loop().time
@@ -92,11 +93,7 @@ class ask_in_parts(Generic[Part, R]):
         return self
 
     async def __anext__(self) -> tuple[list[Part], R | KafkaError]:
-        if self._total:
-            await self._broker.env.turns.next()
-        some, size = next(self._portions, ([], 0))
-        if not some:
-            raise StopAsyncIteration
+        some, size = await anext(self._portions)
         self._total += size
         try:
             return some, await self._ask(tuple(some), size)

@@ -52,6 +52,8 @@ class LocalBroker:
     silent_members: frozenset[int] = frozenset()
     """The brokers that may have become leaders of our partitions without our knowledge. Empty while our session with
     the controller lasts."""
+    time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
     leaderships_made: asyncio.Event | None = None
     """Set while this broker has every replica that it leads; None for a node without replicas. See
     `wait_for_leaders`."""

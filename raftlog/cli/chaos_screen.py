@@ -60,7 +60,7 @@ class Screen:
             print(line, file=sys.stderr, flush=True)
 
     def begin(self, case: Case) -> None:
-        """A case begins."""
+        """Show that a case begins."""
         self._number += 1
         self._case, self._phase, self._active = case.name, "", ()
         if self._bar is None:
@@ -68,7 +68,7 @@ class Screen:
         self._show("starting nodes", 0.0, "")
 
     def phase(self, name: str) -> None:
-        """A part of a case begins that has no progress to show."""
+        """Show that a part of a case begins which has no progress bar."""
         self._show(name, 1.0, "")
 
     def progress(self, seen: Progress) -> None:
@@ -95,7 +95,7 @@ class Screen:
         self._active = seen.active
 
     def finished(self, outcome: Outcome) -> None:
-        """A case is over."""
+        """Show that a case is over."""
         words = f"{outcome.case}: {outcome.status}"
         if outcome.status != "not run":
             words += f" ({outcome.place}, {outcome.acked:,} acked, {sum(outcome.injected.values())} faults)"

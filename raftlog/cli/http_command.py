@@ -139,6 +139,13 @@ def _api(given: dict[str, Any]) -> HttpApi:
     return api
 
 
+def api_of(target: Target, timeout_s: float) -> HttpApi:
+    """Return the HTTP API of a cluster, with the login of its target. It is found when it is first asked."""
+    api = HttpApi("", "", timeout_s, partial(_http_api_of, target))
+    _take_login(api, target)
+    return api
+
+
 def _find(target: Target) -> str:
     with closing(target):
         return _http_api_of(target)

@@ -17,7 +17,7 @@ from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.feature_levels import upgrade_metadata
 from raftlog.cli.http_api import HttpApi
-from raftlog.cli.http_command import http_verb
+from raftlog.cli.http_command import api_of, http_verb
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.metadata.features import KRAFT_VERSION
@@ -27,6 +27,12 @@ quorum = noun("Show the metadata quorum, and add, remove and replace voters.")
 
 CHANGE_MS = 30_000
 """How long a new voter may take to catch up."""
+
+HTTP_S = 2.0
+"""How long `status` waits for the HTTP API, in seconds."""
+
+LAST_CHANGES = 3
+"""So many changes of the voters does `status` show; `why` shows all that are known."""
 
 Id = Annotated[int, typer.Argument(metavar="ID")]
 Place = tuple[str, int]
@@ -110,9 +116,13 @@ def _directory_id(found: object) -> str | None:
 
 @verb(quorum, "status", prints_rows=True)
 def status(target: Target, *, form: Form) -> None:
-    """Show the quorum's leader, its epoch, and the lag of the slowest voter, in entries and time; "-": not known."""
+    """Show the quorum's leader, its epoch, the lag of the slowest voter, in entries and time; "-": not known.
+
+    The last changes of the voters come from the HTTP API, if it can be reached.
+    """
     found = quorum_of(target)
     voters = [each for each in found.replicas if each.votes]
+    under_way, changes = _changes(target)
     print_object(
         {
             "leader": found.leader,
@@ -122,9 +132,27 @@ def status(target: Target, *, form: Form) -> None:
             "max_voter_lag_ms": _largest(each.caught_up_ms_ago for each in voters),
             "voters": [each.node for each in voters],
             "observers": [each.node for each in found.replicas if not each.votes],
+            "change_under_way": under_way,
+            "last_changes": changes,
         },
         form,
     )
+
+
+def _changes(target: Target) -> tuple[str | None, list[str] | None]:
+    """Return the change of the voters under way, if any, and the last, newest first; None without an HTTP API.
+
+    Kafka's DescribeQuorum has neither.
+    """
+    try:
+        found = api_of(target, HTTP_S).ask("GET", "/v1/quorum")
+    except Failure:
+        return None, None
+    change = found["change"]
+    under_way = None
+    if change is not None:
+        under_way = f"{'add' if change['adds'] else 'remove'} {change['node_id']}: {change['waits_for']}"
+    return under_way, [f"{each['at']} {each['message']}" for each in found["changes"][:LAST_CHANGES]]
 
 
 def _largest(lags: Iterable[int | None]) -> int | None:

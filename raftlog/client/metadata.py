@@ -22,7 +22,7 @@ class Node(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition; `leader` is -1 without a leader."""
+    """A partition; `leader` is -1 while it has none."""
 
     id: int
     leader: int
@@ -32,7 +32,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic and its partitions by number; with an error, there are none."""
+    """A topic and its partitions by number; a topic with an error has no partitions."""
 
     name: str
     error_code: int

@@ -46,7 +46,7 @@ class GroupOffsets(Generic[Offset]):
         self.next_pending_number = pended
 
     def put(self, tp: PartitionKey, committed: Offset | None) -> None:
-        """An offset outside any transaction; None removes it. It replaces earlier pending offsets."""
+        """Store an offset outside any transaction; None removes it. It replaces earlier pending offsets."""
         if committed is None:
             self.offsets.pop(tp, None)
         else:

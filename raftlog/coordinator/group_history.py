@@ -153,13 +153,13 @@ class GroupHistory:
     # -- members -------------------------------------------------------------------------------------------
 
     def joined(self, group_id: str, who: Who, at: Moment, detail: str = "") -> None:
-        """A member is about to join."""
+        """Record that a member is about to join."""
         self._add_member("member_joined", group_id, who, at, detail)
 
     def members(
         self, what: str, group_id: str, members: Collection[Who], at: Moment, detail: str = ""
     ) -> None:
-        """The same happened to several members; log one line for all."""
+        """Record the same event for several members, and log one line for all."""
         for each in members:
             self._add_member(what, group_id, each, at, detail)
         first = next(iter(members), None)
@@ -177,7 +177,7 @@ class GroupHistory:
         *,
         leads: bool,
     ) -> None:
-        """A member of a classic group caused a rebalance. `had`: its protocols until then."""
+        """Record that a member of a classic group caused a rebalance. `had`: its protocols until then."""
         topics, before = _topics(request.protocols), _topics(had or ())
         if topics is not None and before is not None and topics != before:
             self._add_member("subscription_changed", group_id, member, at, _names(topics), topics=topics)
@@ -198,7 +198,7 @@ class GroupHistory:
     def members_changed(
         self, group: Group, before: Group, at: Moment, *, gone: str = "member_left", detail: str = ""
     ) -> None:
-        """Members of a consumer group changed, or the group changed its type.
+        """Record changes of a consumer group's members or of the group's type.
 
         `gone`: the reason why missing members left.
         """
@@ -240,20 +240,20 @@ class GroupHistory:
     # -- the group -----------------------------------------------------------------------------------------
 
     def created(self, group_id: str, at: Moment) -> None:
-        """A group without any known state appeared."""
+        """Record that a group without any known state appeared."""
         self._changed("group_created", group_id, at)
 
     def generation_began(
         self, group_id: str, generation: int, members: int, at: Moment, *, took_ms: int = -1
     ) -> None:
-        """A generation, or an epoch, is recorded; `took_ms`: the duration of the rebalance."""
+        """Record a new generation or epoch; `took_ms`: the duration of the rebalance."""
         what = "generation_began" if members else "group_emptied"
         event = GroupEvent(what, at.now_ms, number=generation, count=members, took_ms=took_ms)
         self.add(group_id, event)
         log.info("group_generation_began", group_id=group_id, generation=generation, members=members)
 
     def settled(self, group_id: str, at: Moment) -> None:
-        """The members of the last generation have their assignments."""
+        """Record that the members of the last generation have their assignments."""
         kept = self._groups.get(group_id)
         for each in reversed(kept.events if kept else ()):
             if each.what == "generation_began":
@@ -262,12 +262,12 @@ class GroupHistory:
                 return
 
     def turned(self, group: Group, at: Moment) -> None:
-        """A group changed its type."""
+        """Record that a group changed its type."""
         kind = "classic" if group.consumer is None else "consumer"
         self._changed(f"became_{kind}_group", group.group_id, at)
 
     def deleted(self, group_id: str, at: Moment) -> None:
-        """A client deleted a group."""
+        """Record that a client deleted a group."""
         self._changed("group_deleted", group_id, at, by=self._memory.asked_by())
 
     def _changed(self, what: str, group_id: str, at: Moment, by: str = "") -> None:
@@ -279,7 +279,7 @@ class GroupHistory:
     def committed_from_outside(
         self, request: CommitOffsets | TxnOffsetCommit, before: Group, at: Moment
     ) -> None:
-        """A client outside the membership committed offsets.
+        """Record that a client outside the membership committed offsets.
 
         It is an event if the group has had members. Consumers that assign partitions themselves commit this way, as do
         transactions of old clients.
@@ -300,13 +300,13 @@ class GroupHistory:
     def offsets_deleted(
         self, group: Group, before: Group, partitions: Iterable[tuple[str, int]], at: Moment
     ) -> None:
-        """A client deleted offsets."""
+        """Record that a client deleted offsets."""
         there = islice((each for each in partitions if before.has(each)), NAMED_PARTITIONS)
         named = [(topic, f"{topic}-{index}") for topic, index in there]
         self._offsets("offsets_deleted", group.group_id, before.offset_count - group.offset_count, named, at)
 
     def offsets_expired(self, group_id: str, count: int, now_ms: int, *, is_all: bool) -> None:
-        """Offsets expired; `is_all`: the group was removed with the last."""
+        """Record that offsets expired; `is_all`: the group was removed with the last."""
         what = "group_expired" if is_all else "offsets_expired"
         self.add(group_id, GroupEvent(what, now_ms, count=count))
         log.info("group_offsets_expired", group_id=group_id, offsets=count)

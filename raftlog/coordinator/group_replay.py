@@ -60,7 +60,7 @@ class GroupReplay:
         return self.next_offset
 
     def feed_stepwise(self, batches: Buffer) -> Iterator[None]:
-        """The same record by record; `next_offset` is where to continue after the last."""
+        """Apply whole batches record by record; after the last, `next_offset` is where to continue."""
         view = memoryview(batches)
         for position, header in iter_headers(view):
             batch = view[position : position + header.length]

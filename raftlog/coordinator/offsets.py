@@ -62,7 +62,9 @@ def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadat
 
 
 def check_commit(group: Group, request: CommitOffsets) -> None:
-    """Members commit in their generation; clients without a generation may commit while the group has no members."""
+    """Raise if this client may not commit. Members commit in their generation, other clients while the
+    group is empty.
+    """
     membership, member = group.membership, request.member
     if group.share is not None:
         raise GroupIdNotFound(f"group {group.group_id} is a share group, which commits no offsets")
@@ -84,8 +86,9 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
 
 
 def check_consumer_commit(membership: ConsumerMembership, request: CommitOffsets) -> None:
-    """Members commit as `check_commit_epoch` says. Raise UnknownMemberId, StaleMemberEpoch (IllegalGeneration for
-    members of the classic protocol), and UnsupportedVersion for requests that cannot name an epoch.
+    """Raise if this client may not commit to a consumer group. Members commit as `check_commit_epoch` says. Raises
+    UnknownMemberId, StaleMemberEpoch (IllegalGeneration for members of the classic protocol), and UnsupportedVersion
+    for requests that cannot name an epoch.
     """
     if request.generation <= NO_GENERATION and not membership.members:
         return
@@ -98,7 +101,8 @@ def check_consumer_commit(membership: ConsumerMembership, request: CommitOffsets
 
 
 def check_consumer_fetch(membership: ConsumerMembership, member_id: str | None, epoch: int) -> None:
-    """Members read committed offsets in their own epoch; clients without a member id may always.
+    """Raise if this client may not read committed offsets. Members do in their own epoch; clients without a member id
+    always may.
 
     Raise UnknownMemberId, StaleMemberEpoch, IllegalGeneration.
     """
@@ -205,7 +209,7 @@ def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retent
 
 
 def read_topics(group: Group) -> frozenset[str] | None:
-    """The topics of the members: empty without members, None if unknown."""
+    """Return the topics of the members: empty without members, None if unknown."""
     if group.consumer is not None:
         return group.consumer.subscribed_topics()
     membership = group.membership

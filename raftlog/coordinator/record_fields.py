@@ -92,7 +92,7 @@ class FieldReader:
         return None if size < 0 else self._take(size)
 
     def count(self) -> int:
-        """An array's length; every element takes at least one byte."""
+        """Read an array's length; every element takes at least one byte."""
         size = self._length(I32)
         if size > len(self._data) - self._position:
             raise CorruptMessage("a group record is cut off")
@@ -122,7 +122,7 @@ def raw_bytes(content: bytes) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """An unsigned number, seven bits a byte."""
+    """Encode an unsigned number, seven bits a byte."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -148,7 +148,7 @@ def compact_array(elements: Iterable[Element], encode: Callable[[Element], bytes
 
 
 def tagged(fields: Mapping[int, bytes]) -> bytes:
-    """Tagged fields by number, without empty fields; every flexible structure ends with them."""
+    """Encode tagged fields by number, without empty fields; every flexible structure ends with them."""
     present = {tag: content for tag, content in fields.items() if content}
     return varint(len(present)) + b"".join(
         varint(tag) + varint(len(content)) + content for tag, content in sorted(present.items())

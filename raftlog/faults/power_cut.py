@@ -1,8 +1,8 @@
 """A power cut, applied to the files of a killed process: unsynced writes are lost, torn, or survive, by chance.
 
-POSIX allows each outcome. In a file, a prefix of the unsynced writes survives, with the last write torn, or any of
-their sectors survive. The gaps between them beyond the durable end are zeros, or garbage. In a folder, a prefix of the
-unsynced name changes survives. Synced bytes never change.
+POSIX allows each of these outcomes. In a file either a prefix of the unsynced writes survives, of which the last may be
+torn, or any of their sectors do. Gaps between these beyond the durable end have zeros or garbage. In a folder a prefix
+of the unsynced creations, renames and removals survives. Synced bytes never change.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ GARBAGE_SHARE: Final = 0.25
 
 
 class Loss(NamedTuple):
-    """The changes that a power cut took."""
+    """The number of changes that a power cut undid."""
 
     files: int
     """Files with changed contents."""
     names: int
-    """Changes of names that were undone."""
+    """Creations, renames and removals that were undone."""
 
 
 class _Redo(NamedTuple):
-    """A change that was taken back, and the bytes it had brought; None for a cut."""
+    """A change of a file that was undone, with the bytes that it wrote; None if it truncated the file."""
 
     position: int
     written: bytes | None
@@ -44,8 +44,8 @@ class _Redo(NamedTuple):
 def cut_power(folders: Sequence[str], chance: random.Random | None) -> Loss:
     """Roll the data folders of an ended node back to what a power cut leaves.
 
-    `folders` are its disk's folders; without a journal they stay unchanged. Without chance only durable data survives,
-    as in a share of all power cuts anyway.
+    `folders` are its disk's folders; without a journal they stay unchanged. With `chance` None only durable data
+    survives, as it also does in MERCILESS_SHARE of all power cuts.
     """
     unsynced = load(journal_of(folders))
     if chance is not None and chance.random() < MERCILESS_SHARE:
@@ -61,7 +61,7 @@ def cut_power(folders: Sequence[str], chance: random.Random | None) -> Loss:
         for inode, each in unsynced.names.items()
         if each.changes and inode in paths
     ]
-    # Inner folders first: to undo the making of an outer one removes them.
+    # Inner folders first, since undoing the creation of an outer folder removes them.
     for path, changes in sorted(undone, key=lambda each: -each[0].count("/")):
         names += _undo_names(path, changes)
     for folder in folders:
@@ -70,9 +70,9 @@ def cut_power(folders: Sequence[str], chance: random.Random | None) -> Loss:
 
 
 def at_risk(folders: Sequence[str]) -> dict[str, int]:
-    """Return how many bytes of which files below the folders a power cut now could take; of a live node, a moment ago.
+    """Return the bytes of each file below the folders that a power cut could take now; of a live node, a moment ago.
 
-    Files that are there only by a name that is not durable are not counted on their own.
+    A file is not counted for its name alone, although it is lost if its name is not durable.
     """
     contents = load(journal_of(folders)).contents
     found = {}
@@ -97,7 +97,7 @@ def _walk(root: str) -> Iterator[str]:
 
 
 def _cut_file(path: str, changes: list[Changed], chance: random.Random | None) -> bool:
-    """Undo all changes of a file, except what chance lets survive (None: none); return whether all survived."""
+    """Undo the pending changes of a file, except what chance lets survive (None: none); return whether it differs."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         before = os.pread(fd, os.fstat(fd).st_size, 0)
@@ -168,7 +168,7 @@ def _undo_names(folder: str, changes: Sequence[Renaming]) -> int:
 
 
 def _undo_name(folder: str, change: Renaming) -> bool:
-    """Undo one change of a folder, unless the process was killed before it had made it."""
+    """Undo one change of a folder, unless the process was killed before that change was made."""
     path = f"{folder}/{change.name}"
     if isinstance(change, Named):
         if _inode(path) != change.inode:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.checked_files import read_checked, write_checked
+from raftlog.base.checked_files import read_checked, remove_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.metadata.features import KRAFT_VERSION
 from raftlog.metadata.metadata_records import FeatureChanged, ScramCredentialChanged
@@ -68,9 +68,4 @@ def read_bootstrap(disk: Disk, folder: str) -> BootstrapRecords:
 
 def remove_bootstrap(disk: Disk, folder: str) -> bool:
     """Remove the file durably, and return whether it existed. Raise OSError."""
-    path = f"{folder}/{BOOTSTRAP}"
-    if not disk.exists(path):
-        return False
-    disk.remove(path)
-    disk.sync_dir(folder)
-    return True
+    return remove_checked(disk, f"{folder}/{BOOTSTRAP}")

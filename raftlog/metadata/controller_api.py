@@ -380,13 +380,17 @@ class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
 
 
 class AddVoter(ByClient, frozen=True, tag="add_voter"):
-    """Make an observer with a metadata log a voter (KIP-853). `host` and `port`: its controller listener."""
+    """Make an observer with a metadata log a voter (KIP-853). `host` and `port`: its controller listener.
+
+    `until_committed`: the reply comes at the commit, otherwise once appended (Kafka's AckWhenCommitted).
+    """
 
     voter_id: int
     directory_id: UUID
     host: str
     port: int
     timeout_ms: int = 30_000
+    until_committed: bool = True
 
 
 class RemoveVoter(ByClient, frozen=True, tag="remove_voter"):

@@ -47,5 +47,5 @@ def planned(options: ReadOptions, start: Offsets, end: Offsets) -> list[InputPar
 
 
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Spark makes one partition without a range when there are no records to read."""
+    """Read a partition of the input. Spark makes one partition without a range when there are no records to read."""
     return iter(()) if partition.value is None else read_range(options, partition.value)

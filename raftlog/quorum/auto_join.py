@@ -90,4 +90,7 @@ class AutoJoin:
         former, by = voters.recorded_directory(quorum.node_id), f"node {quorum.node_id}"
         if former.int:
             return RemoveVoter(quorum.node_id, former, round(ASK_S * 1000), by=by)
-        return AddVoter(quorum.node_id, own, *self._address, round(ASK_S * 1000), by=by)
+        # As in Kafka it does not wait for the commit: the next look sees whether the set has it.
+        return AddVoter(
+            quorum.node_id, own, *self._address, round(ASK_S * 1000), until_committed=False, by=by
+        )

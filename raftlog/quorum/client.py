@@ -27,6 +27,9 @@ class ControllerNodeProvider(Protocol):
     node_id: int
     identity: Identity
 
+    configured: dict[int, tuple[str, int]]
+    """The addresses of the voters by the config."""
+
     @property
     def voters(self) -> dict[int, tuple[str, int]]: ...
 
@@ -159,7 +162,18 @@ class ControllerClient:
             task.exception()  # the waiting caller may have timed out: then no other caller retrieves it
 
     async def _dial(self, target: int) -> RpcClient:
-        channel = await dial(self._follows.identity, self._kind, self._follows.voters[target], expect=target)
+        follows = self._follows
+        failure: Exception = NotController()
+        # The config's address comes second: a leader that has moved may not be in the set with its new address yet.
+        for address in dict.fromkeys((follows.voters.get(target), follows.configured.get(target))):
+            try:
+                if address is not None:
+                    channel = await dial(follows.identity, self._kind, address, expect=target)
+                    break
+            except (HandshakeRefused, OSError) as error:
+                failure = error
+        else:
+            raise failure
         self._close_all_but(target)
         caller = self._callers[target] = RpcClient(channel)
         return caller

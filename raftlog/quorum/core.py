@@ -119,16 +119,16 @@ class RaftCore(PySyncObjAdapter):
         return self.journal[-1][2]  # type: ignore[no-any-return]
 
     def match_index(self, peer: int) -> int:
-        """Leaders only; 0 is unknown."""
+        """Return the last entry that the peer is known to have, 0 if unknown. Leaders only."""
         return max(self.match_indexes.get(self.node(peer), 0), self._uncounted.get(peer, 0))
 
     def last_response_at(self, peer: int) -> float | None:
-        """Leaders only: when the peer last answered."""
+        """Return when the peer last answered. Leaders only."""
         times = (self.response_times.get(self.node(peer)), self._uncounted_at.get(peer))
         return max((each for each in times if each is not None), default=None)
 
     def caught_up_at(self, peer: int) -> float | None:
-        """Leaders only: when the peer last had the whole log; None if it has not had it under this leader."""
+        """Return when the peer last had the whole log; None if it has not had it under this leader. Leaders only."""
         return self._caught_up_at.get(peer)
 
     # -- driving -------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class RaftCore(PySyncObjAdapter):
         self._pieces.pop(peer, None)
 
     def reset_response_times(self, since: float) -> None:
-        """After a stall of our own loop: count every peer as having answered no earlier than `since`."""
+        """Count every peer as having answered no earlier than `since`, after a stall of our own loop."""
         for node, answered_at in self.response_times.items():
             if answered_at > -_NEVER:
                 self.response_times[node] = max(answered_at, since)

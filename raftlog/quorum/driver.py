@@ -45,7 +45,7 @@ from raftlog.quorum.wal import DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
-    from raftlog.quorum.voters_change import VotersChange
+    from raftlog.quorum.voter_proposal import VoterProposal
     from raftlog.quorum.voters_record import VotersRecord
 
 log = get_logger("quorum")
@@ -90,7 +90,7 @@ class Driver:
         self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
         self.on_voters: Callable[[], None] = lambda: None
         """Called when another set of voters is in force."""
-        self._change: VotersChange | None = None
+        self._change: VoterProposal | None = None
         self._recorded = voters.recorded()
         self.core = RaftCore(
             self.node_id,
@@ -176,16 +176,16 @@ class Driver:
         """Stop standing for leader in this process: it still votes and follows, and stays leader if it leads now."""
         self.candidacy_stopped = bool(self.voters.peers)
 
-    def change_voters(self, make: Callable[[], VotersRecord]) -> asyncio.Future[None]:
-        """Propose the set that `make` returns once all before it is applied; return its commit. Raise NotController."""
+    def change_voters(self, make: Callable[[], VotersRecord]) -> VoterProposal:
+        """Propose the set that `make` returns once all before it is applied. Raise NotController."""
         if not self.leading:
             raise NotController()
         assert not self.changes_voters
-        from raftlog.quorum.voters_change import VotersChange
+        from raftlog.quorum.voter_proposal import VoterProposal
 
-        self._change = VotersChange(self.core, make, self._proposals.append)
+        self._change = VoterProposal(self.core, make, self._proposals.append)
         self._schedule()
-        return self._change.done
+        return self._change
 
     @property
     def changes_voters(self) -> bool:
@@ -363,7 +363,7 @@ class Driver:
         self._proposals.drop_committed()
         if self._change is not None:
             self._change.end_if_committed()
-            self._change = None if self._change.done.done() else self._change
+            self._change = None if self._change.committed.done() else self._change
         if self.core.is_removed:
             self.core.transfer_leadership()
             self.resign()

@@ -93,7 +93,7 @@ class Election:
         self.deadline = deadline + self._lateness.patience_s
 
     def postpone_after_pre_vote(self, now: float) -> None:
-        """After a granted pre-vote, let that candidate go first: split votes are rarer."""
+        """Let the candidate of a granted pre-vote go first: split votes are rarer."""
         self.deadline = max(self.deadline, now + self._hurry())
 
     def on_leader_dead(self, now: float) -> None:

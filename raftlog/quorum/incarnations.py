@@ -30,7 +30,7 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.base.checked_files import read_checked, write_checked
+from raftlog.base.checked_files import CHECKSUMS, read_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.base.types import NO_DIRECTORY, decode_uuid, encode_uuid
 from raftlog.quorum.wal import DamagedJournal
@@ -139,7 +139,8 @@ class Incarnations:
         found = read_checked(self._disk, self._path)
         if found is None:
             raise DamagedJournal(
-                f"{self._path} has rotted, and so has its copy: bring both back from a backup"
+                f"{self._path} has rotted, and so has {self._path}{CHECKSUMS}, or that is missing: remove both while "
+                "the other voters run, and this voter counts as an older copy until a leader has caught it up"
             )
         first, *history = found.decode().split()
         self.directory_id = decode_uuid(first)

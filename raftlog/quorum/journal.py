@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from raftlog.base.checked_files import read_checked, write_checked
+from raftlog.base.checked_files import CHECKSUMS, read_checked, write_checked
 from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.incarnations import HeardVoters
@@ -50,7 +50,8 @@ def _check_owner(disk: Disk, directory: str, directory_id: UUID) -> None:
     if found != ours:
         raise ForeignJournal(
             f"{directory} was written under the directory.id of {path}, {found.decode(errors='replace')[:40]}, but "
-            f"meta.properties of the folder above says {ours.decode()}: put the former meta.properties back"
+            f"meta.properties of the folder above says {ours.decode()}: put the former meta.properties "
+            f"back, and remove meta.properties{CHECKSUMS}, which has a copy of the present file"
         )
 
 

@@ -157,6 +157,6 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes | memoryview) -> Message:
-    """Raises msgspec.MsgspecError for anything that is not a message."""
+    """Decode a message. Raises msgspec.MsgspecError for anything that is not a message."""
     message: Message = _decoder.decode(data)  # msgspec has named this type since 0.23 only
     return message

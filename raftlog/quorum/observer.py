@@ -74,8 +74,10 @@ class Observer:
         self.node_id = node_id
         self.voters = dict(voters)
         """As last known: of the newest set that was read, or at first of the file or the config."""
+        self.configured = dict(voters)
         self._known: KnownVoters | None = None
         self._listed = set(voters.items())
+        """Dialled after the present voters."""
         self._heard_at: float | None = None
         """When the newest set was read, loop seconds; None: none was."""
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
@@ -245,7 +247,7 @@ class Observer:
         if channel.peer_id not in self.voters:
             channel.close("it is no voter any more")
             return
-        self._listed.clear()
+        self._listed = set(self.configured.items())  # all voters may have moved since the newest set
         if self._known is not None:
             self._known.write(self.voters)
 

@@ -32,7 +32,7 @@ from raftlog.quorum.wal import DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
-    from raftlog.quorum.voter_changes import VoterChanges
+    from raftlog.quorum.voter_requests import VoterRequests
     from raftlog.quorum.voters_record import Voter, VoterChange
 
 log = get_logger("quorum")
@@ -96,7 +96,7 @@ class Quorum:
         sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
         self.node_id = node_id
-        self._configured = dict(voters)
+        self.configured = dict(voters)
         self.on_request: OnRequest = _no_controller
         self.on_kafka_client: OnKafkaClient | None = None
         """Serves Kafka clients that come to the controller's listener; None: they are refused."""
@@ -126,7 +126,7 @@ class Quorum:
         self._driver: Driver | None = None
         self._links: RaftLinks | None = None
         self._listener: Listener | None = None
-        self._voter_changes: VoterChanges | None = None
+        self._voter_requests: VoterRequests | None = None
         self._feed: ObserverFeed | None = None
 
     # -- life ----------------------------------------------------------------------------
@@ -136,11 +136,11 @@ class Quorum:
         secure = await self.secure()
         voter_set = VoterSet(
             self.node_id,
-            (peer for peer in self._configured if peer != self.node_id),
+            (peer for peer in self.configured if peer != self.node_id),
             directory_id=self.identity.directory_id,
             recorded=self.recorded_voters,
             barred=self.barred,
-            votes=self.node_id in self._configured,
+            votes=self.node_id in self.configured,
         )
         driver = Driver(
             self._env,
@@ -162,7 +162,7 @@ class Quorum:
             self._env,
             self.identity,
             {peer: address for peer, address in self.voters.items() if peer != self.node_id},
-            configured=self._configured,
+            configured=self.configured,
             voters=voter_set,
             on_message=driver.received,
             on_up=driver.link_up,
@@ -219,7 +219,7 @@ class Quorum:
     def voters(self) -> dict[int, tuple[str, int]]:
         """The addresses of the voters, by the newest set of the log or by the config."""
         record = None if self._driver is None else self._driver.voters.current
-        return self._configured if record is None else record.addresses()
+        return self.configured if record is None else record.addresses()
 
     @property
     def driver(self) -> Driver:
@@ -325,7 +325,7 @@ class Quorum:
             for voter in sorted(self.voters)
         )
         commit_index, addresses = driver.core.commit_index, dict(self.voters)
-        change = None if self._voter_changes is None else self._voter_changes.under_way
+        change = None if self._voter_requests is None else self._voter_requests.under_way
         record = driver.voters.current
         changes = () if record is None else tuple(map(_shown, record.changes))
         return QuorumDescription(
@@ -371,27 +371,27 @@ class Quorum:
         }
 
     @property
-    def voter_changes(self) -> VoterChanges:
-        """Changes of the voters on the leader, after `start`."""
-        if self._voter_changes is None:
-            from raftlog.quorum.voter_changes import VoterChanges
+    def voter_requests(self) -> VoterRequests:
+        """Requests to change the voters, on the leader, after `start`."""
+        if self._voter_requests is None:
+            from raftlog.quorum.voter_requests import VoterRequests
 
             assert self._links is not None
-            self._voter_changes = VoterChanges(
-                self.driver, self._links.directory_of, self._why_unreached, self._env.ages.believed_ms
+            self._voter_requests = VoterRequests(
+                self.driver, self._links.directory_of, self._directory_at, self._env.ages.believed_ms
             )
-        return self._voter_changes
+        return self._voter_requests
 
-    async def _why_unreached(self, voter: Voter) -> str | None:
-        """Return why no connection can be made to the address of a node, or None. Other nodes will dial it there."""
-        if voter.voter_id == self.node_id:
-            return None
+    async def _directory_at(self, voter: Voter) -> UUID:
+        """Return the directory of the node at the address of a voter, which other nodes will dial. Raise Unreached."""
+        from raftlog.quorum.voter_requests import Unreached
+
         try:
             channel = await dial(self.identity, "rpc", (voter.host, voter.port), expect=voter.voter_id)
         except (HandshakeRefused, OSError) as error:
-            return str(error) or type(error).__name__
+            raise Unreached(str(error) or type(error).__name__) from error
         channel.close("it is there")
-        return None
+        return channel.peer.directory_id
 
     @property
     def has_static_voters(self) -> bool:
@@ -410,18 +410,18 @@ class Quorum:
         self._writes_first_set = True
         until = asyncio.get_running_loop().time() + FIRST_SET_S
         try:
-            await self.voter_changes.make_dynamic(self._configured, until)
+            await self.voter_requests.make_dynamic(self.configured, until)
         except KafkaError as error:
             log.warning("quorum_voters_not_recorded", node_id=self.node_id, reason=str(error))
         finally:
             self._writes_first_set = False
 
     async def change_voters(self, request: AddVoter | RemoveVoter | UpdateVoter) -> Done:
-        """Add, remove or move a voter; see `VoterChanges`. Raise NotController unless leading."""
+        """Add, remove or move a voter; see `VoterRequests`. Raise NotController unless leading."""
         if self.leading:
             await self.write_first_set()
         try:
-            await self.voter_changes.carry_out(request)
+            await self.voter_requests.carry_out(request)
         except NotLeaderOrFollower as error:
             raise NotController(error.message) from error
         log.info(_DONE[type(request)], node_id=self.node_id, voter_id=request.voter_id, by=request.by)
@@ -443,7 +443,7 @@ class Quorum:
         """This voter with the address that its config names, if the newest set has another; else None."""
         record = None if self._driver is None else self._driver.voters.current
         found = None if record is None else record.find(self.node_id)
-        address = self._configured.get(self.node_id)
+        address = self.configured.get(self.node_id)
         if found is None or address in (None, (found.host, found.port)) or not self.driver.voters.is_voter:
             return None
         return structs.replace(found, host=address[0], port=address[1])

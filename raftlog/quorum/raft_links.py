@@ -247,6 +247,9 @@ class RaftLinks:
         attempt is accepted. A silent link ends after SILENCE_SECONDS.
         """
         if newcomer.node_id == self._identity.node_id:
+            voter = self._identity.voter
+            if voter is not None and newcomer.incarnation == voter.incarnation:
+                return None  # the only voter tries its own new address
             return f"there are two nodes {newcomer.node_id}: give one of them another node.id"
         channel = self._channels.get(newcomer.node_id)
         if channel is None:

@@ -105,7 +105,7 @@ class SnapshotFiles:
         return f"{self._directory}/{index:0{INDEX_DIGITS}d}{SUFFIX}"
 
     def indexes(self) -> list[int]:
-        """Ascending. A file of another name may be an operator's."""
+        """Return the indexes of the snapshots in ascending order. A file of another name may be an operator's."""
         stems = (
             name.removesuffix(SUFFIX) for name in self._disk.listdir(self._directory) if name.endswith(SUFFIX)
         )

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.quorum.handshake_messages import Introduced
 from raftlog.quorum.incarnations import HeardVoters
@@ -261,8 +262,8 @@ class VoterSet:
             return None
         return (
             f"directory {encode_uuid(peer.directory_id)} of node {peer.node_id} is a voter, but its metadata log is "
-            f"gone: put {METADATA_FOLDER} back, or, if it is lost, remove the line directory.id from the folder's "
-            f"meta.properties: {self.way_back}"
+            f"gone: put {METADATA_FOLDER} back, or, if it is lost, remove {METADATA_FOLDER} and "
+            f"meta.properties{CHECKSUMS}, and the line directory.id from meta.properties: {self.way_back}"
         )
 
     def why_no_leader(self) -> str | None:

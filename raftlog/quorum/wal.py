@@ -87,7 +87,7 @@ def entry_record(entry: Entry) -> bytes:
 
 
 def truncate_record(index: int) -> bytes:
-    """Entries at `index` and after it are gone."""
+    """Return a record that removes the entries at `index` and after it."""
     return _record(TRUNCATE, _U64.pack(index))
 
 

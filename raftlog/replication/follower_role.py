@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftlog.base.errors import CorruptMessage, KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd
 from raftlog.metadata.image import PartitionState
+from raftlog.records.header import iter_headers
 from raftlog.replication.follower_progress import NEVER
 from raftlog.replication.leader_role import CHECKED_REFETCH_INTERVAL
 from raftlog.replication.replica_host import PartitionRead
@@ -65,7 +66,7 @@ class FollowerRole(ReadableRole):
         """When a consumer last read here, loop seconds."""
         self._unclean_epoch = state.unclean_epoch
         self._hole = (NO_OFFSET, NO_OFFSET)
-        """Our log end, and the first offset that the leader sent behind it."""
+        """Our log end, and the first offset that the leader sent instead."""
         self._hole_shown = 0
         """How many times in a row the leader sent that."""
 
@@ -160,6 +161,7 @@ class FollowerRole(ReadableRole):
             damage = log.damage
             batches = up_to_epoch(records, leader_epoch)
             now_ms = partition.host.latest_ms()
+            self._begin_within(batches)
             log.append_as_follower(batches, now_ms=now_ms, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
             if damage is not None and log.damage is None:
@@ -176,6 +178,23 @@ class FollowerRole(ReadableRole):
         # starts.
         if log_start_offset > log.log_start_offset:
             self._advance_log_start(min(log_start_offset, partition.high_watermark))
+
+    def _begin_within(self, batches: memoryview) -> None:
+        """Let an empty log begin with the leader's first batch, where the leader's log starts within that batch.
+
+        DeleteRecords sets such a log start, and batches are sent whole. The records before it are deleted here too,
+        once they are appended. No CRC covers a base offset, so the leader has to send the batch again.
+        """
+        partition, log = self.partition, self.partition.log
+        first = next(iter_headers(batches), None)
+        if first is None or log.log_start_offset < log.log_end_offset:
+            return
+        base_offset = first[1].base_offset
+        if base_offset < log.log_end_offset <= first[1].last_offset:
+            shown, self._hole = self._hole, (log.log_end_offset, base_offset)
+            if shown == self._hole:
+                log.truncate_fully_and_start_at(base_offset)
+                partition.high_watermark = base_offset
 
     def _believed_gaps(self, batches: memoryview) -> GapPolicy:
         """Return which holes to believe, between our end and the leader's next batch.

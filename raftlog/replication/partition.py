@@ -278,8 +278,8 @@ class Partition:
         self.role.reevaluate_isr()
 
     def maybe_shrink_isr(self) -> None:
-        """Leader: propose to drop ISR members that lag; also lets the high watermark advance without a stalled
-        joiner.
+        """Propose to drop ISR members that lag; also let the high watermark advance without a stalled joiner. Leader
+        only.
         """
         if type(self.role) is LeaderRole:
             self.role.maybe_shrink_isr()
@@ -321,10 +321,10 @@ class Partition:
         return appended
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
-        """Leader: return what a transaction's coordinator must confirm before its first batch here; None if not
-        required (KIP-890).
+        """Return what a transaction's coordinator must confirm before its first batch here; None if not required
+        (KIP-890). Leader only.
 
-        NotLeaderOrFollower, InvalidProducerEpoch.
+        Raises NotLeaderOrFollower, InvalidProducerEpoch.
         """
         return self.role.begin_verification(producer_id, epoch)
 
@@ -444,7 +444,7 @@ class Partition:
             raise self.storage_failed(error) from error
 
     def epoch_end(self, leader_epoch: int, *, current_leader_epoch: int = NO_EPOCH) -> EpochEnd:
-        """OffsetForLeaderEpoch: where the largest epoch ≤ `leader_epoch` ends in the leader's log."""
+        """Return where the largest epoch ≤ `leader_epoch` ends in the leader's log, for OffsetForLeaderEpoch."""
         self._check_leader_epoch(current_leader_epoch)
         return self.role.epoch_end(leader_epoch)
 
@@ -474,7 +474,7 @@ class Partition:
     # -- what happens around it ---------------------------------------------------------------------------------
 
     def note_flushed(self, end_offset: int) -> None:
-        """Everything of this log before `end_offset` is on disk.
+        """Note that everything of this log before `end_offset` is on disk.
 
         Under log.flush.policy=os later writes count already, and a sync does not revoke them.
         """
@@ -545,7 +545,7 @@ class Partition:
                 session.wake(self)
 
     def wake_parked(self) -> None:
-        """Called by the host once after `wake_waiters`, at most once per loop iteration."""
+        """Wake parked fetches. The host calls it after `wake_waiters`, at most once per loop iteration."""
         self._wake_pending = False
         for waiter in tuple(self.waiting_consumers):
             waiter.wake(self)

@@ -92,7 +92,9 @@ class FetchWaiter(Protocol):
     """A fetch, or a fetch session, that is parked on a partition until it is unparked."""
 
     def wake(self, partition: Partition) -> None:
-        """There is more to read, or the replica no longer serves: read again. At most once per loop iteration."""
+        """Read again: there are more records, or the replica no longer serves. Called at most once per loop
+        iteration.
+        """
 
 
 class ReplicaFetchWaiter(FetchWaiter, Protocol):
@@ -102,10 +104,10 @@ class ReplicaFetchWaiter(FetchWaiter, Protocol):
     """
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """There is no new record, but a response should soon carry the new high watermark."""
+        """Respond soon with the new high watermark, although there is no new record."""
 
     def log_start_moved(self, partition: Partition) -> None:
-        """There is no new record, but the next response should carry the new log start."""
+        """Put the new log start into the next response, although there is no new record."""
 
 
 class ReplicaId(NamedTuple):

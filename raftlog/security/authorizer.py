@@ -3,9 +3,10 @@
 The first of these that holds decides:
 
 1. A super user may do everything.
-2. Any DENY that matches refuses.
-3. Any ALLOW that matches lets in. 4. Without an ACL for the resource, `allow.everyone.if.no.acl.found` decides. 5. The
-answer is no.
+2. A DENY that matches denies.
+3. An ALLOW that matches allows.
+4. Without an ACL for the resource, `allow.everyone.if.no.acl.found` decides.
+5. Everything else is denied.
 """
 
 from __future__ import annotations

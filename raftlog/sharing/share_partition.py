@@ -62,6 +62,10 @@ class SharePartition:
         """The offsets with pending changes that no write has yet, first and end."""
         self._released: list[tuple[int, int]] = []
         """The offsets with locks that were given up, which no write has yet."""
+        self._written_start = start_offset
+        """The start offset that the next leader begins with, at least."""
+        self._is_start_due = False
+        """Whether an acknowledgement waits for a write of the start offset."""
         self._writing: StateWrite | None = None
         self._next_write = 1
         for each in combine(batches, start_offset=start_offset):
@@ -188,7 +192,17 @@ class SharePartition:
                     each.pending = self._state_after(type_, each.delivery_count)
             self._ranges.join(first_offset, end_offset)
         self._pending += [(first_offset, end_offset) for first_offset, end_offset, _ in changes]
-        return self._next_write if changes else None
+        self._is_start_due |= any(map(self._is_passed_unwritten, acknowledgements))
+        return self._next_write if changes or self._is_start_due else None
+
+    def _is_passed_unwritten(self, acknowledgement: Acknowledgement) -> bool:
+        """Return whether the start offset has passed some of these offsets, and the next leader may deliver them.
+
+        The log start or expired locks have moved it. An answer means that they do not come again.
+        """
+        first_offset, last_offset, _ = acknowledgement
+        passed_end = min(last_offset + 1, self.start_offset)
+        return first_offset < self.start_offset and passed_end > self._written_start
 
     def _state_after(self, type_: AcknowledgeType, delivery_count: int) -> DeliveryState:
         return _STATE_AFTER.get(type_) or self.limits.state_after_release(delivery_count)
@@ -259,7 +273,7 @@ class SharePartition:
 
     def take_write(self) -> StateWrite | None:
         """Return all changes since the last write; None if there are none, or a write is under way."""
-        if self._writing is not None or not (self._pending or self._released):
+        if self._writing is not None or not (self._pending or self._released or self._is_start_due):
             return None
         start_offset = self._ranges.end_of_final()
         spans = (*self._pending, *self._released)
@@ -274,7 +288,7 @@ class SharePartition:
         self._writing = StateWrite(
             self._next_write, start_offset, batches, complete, tuple(self._pending), tuple(self._released)
         )
-        self._pending, self._released = [], []
+        self._pending, self._released, self._is_start_due = [], [], False
         self._next_write += 1
         return self._writing
 
@@ -299,7 +313,9 @@ class SharePartition:
                     each.pending = None
                     self._next_expiry_at = min(self._next_expiry_at, each.lock_expires_at)
             self._ranges.join(first_offset, end_offset)
-        if not is_written:
+        if is_written:
+            self._written_start = max(self._written_start, write.start_offset)
+        else:
             self._released = _joined((*write.released, *self._released))
         self._pass_final()
 

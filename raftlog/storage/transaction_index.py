@@ -69,7 +69,7 @@ class TransactionIndex:
         return bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
 
     def cleaned(self, start_offset: int, end_offset: int) -> None:
-        """Forget the transactions with a marker in [start, end): none of their records is left."""
+        """Forget the transactions with a marker in [start, end): compaction has removed all of their records."""
         first = bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
         stop = bisect_left(self._entries, end_offset, key=_LAST_OFFSET)
         del self._entries[first:stop]
@@ -87,7 +87,8 @@ class TransactionIndex:
     def save(self, disk: Disk, segment: Segment) -> None:
         """Write the active segment's index durably if it has changed.
 
-        Before the producers' snapshot: replay begins there, and finds no marker again that lies before it.
+        Call it before the producers' snapshot is written: recovery replays the log from that snapshot on, and does
+        not see earlier markers again.
         """
         if not self._unsaved:
             return
@@ -105,9 +106,10 @@ class TransactionIndex:
         self._unsaved = False
 
     def load(self, disk: Disk, segments: list[Segment], end_offset: int, *, unchecked_ok: bool) -> bool:
-        """Read the indexes of all segments, up to markers before `end_offset`; later ones make them unsaved.
+        """Read the indexes of all segments, without markers from `end_offset` on, which the next save removes.
 
-        False: a file is wrong, so the others are useless. `unchecked_ok` adds checksums to all of them.
+        Return False if a file is corrupt: then all indexes have to be rebuilt. `unchecked_ok` accepts files without a
+        checksum, as releases before 0.4 wrote them, and adds checksums.
         """
         stale = False
         for segment in segments:

@@ -31,7 +31,7 @@ class Hosts(Protocol):
         """The address of each node."""
 
     def inside(self, node_id: int) -> AbstractContextManager[object]:
-        """While it lasts, a process that this thread starts is on that node's host."""
+        """Return a context in which this thread starts processes on that node's host."""
 
     def release(self) -> None:
         """Give everything back, once no node runs; may be called again."""
@@ -49,7 +49,7 @@ class Loopback:
         }
 
     def inside(self, node_id: int) -> AbstractContextManager[object]:
-        """Every process is there already."""
+        """Return an empty context: every process runs on this host already."""
         assert node_id in self.addresses
         return nullcontext()
 

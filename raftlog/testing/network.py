@@ -80,7 +80,7 @@ class Network:
             host.run(["nft", "-f", "-"], RULES)
 
     def inside(self, node_id: int) -> AbstractContextManager[None]:
-        """While it lasts, a process that this thread starts is on that node's host."""
+        """Return a context in which this thread starts processes on that node's host."""
         return self.hosts[node_id].inside()
 
     def cut(self, source: int, target: int) -> None:

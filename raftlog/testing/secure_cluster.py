@@ -1,8 +1,8 @@
 """A cluster with authentication and authorization: TLS, logins with SCRAM or PLAIN, and ACLs.
 
-Its nodes have one listener, for clients (SASL_SSL) and for each other; controllers speak TLS as well, and demand a
-certificate. Certificates are made on the spot, by an authority of its own, and users are there from the first moment,
-as after `raftlog format --add-scram`.
+Clients and brokers share one listener (SASL_SSL); the controllers' listener uses TLS as well, and demands a
+certificate. The cluster issues the certificates with an authority of its own. Its users exist from the first start, as
+after `raftlog format --add-scram`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ PLAIN: Final = "PLAIN"
 
 
 class SecureCluster(AdminCluster):
-    """A cluster with the super user `admin`, and `other_users`, authorized by ACLs.
+    """A cluster with the super user `admin`, and with `other_users`, which need ACLs.
 
-    Files are under `directory`: certificates in tls/, passwords in users.json, the HTTP API's token in admin.tokens. A
-    folder that is kept keeps them.
+    Files are under `directory`: certificates in tls/, passwords in users.json, the HTTP API's token in admin.tokens. If
+    the folder exists already, they are used again.
     """
 
     listener = "SASL_SSL"
@@ -42,7 +42,7 @@ class SecureCluster(AdminCluster):
 
     @cached_property
     def certificates(self) -> Certificates:
-        """The certificates; made by the first use. Raises CertificatesUnusable."""
+        """The certificates, issued on first use. Raises CertificatesUnusable."""
         made = Certificates(self.directory / "tls")
         hosts = [[each.host, "localhost"] for each in self.addresses.values()]
         missing = [
@@ -56,7 +56,7 @@ class SecureCluster(AdminCluster):
 
     @cached_property
     def passwords(self) -> dict[str, str]:
-        """The users' passwords, made by the first use."""
+        """The users' passwords, drawn on first use."""
         path = self.directory / "users.json"
         if not path.exists():
             users = (ADMIN, *self.other_users)
@@ -66,14 +66,14 @@ class SecureCluster(AdminCluster):
 
     @property
     def token_file(self) -> Path:
-        """The file of the HTTP API's token, the last of its words; made by the first use."""
+        """The file of the HTTP API's token, which is its last word; written on first use."""
         path = self.directory / "admin.tokens"
         if not path.exists():
             write_file(path, f"operator {ADMIN} {secrets.token_urlsafe(24)}\n", secret=True)
         return path
 
     def settings_of(self, node_id: int) -> Mapping[str, str]:
-        """Return a node's settings of TLS, logins and rights; and leave the users beside its metadata log."""
+        """Return the settings for TLS, authentication and authorization; write the users beside the metadata log."""
         self.login = Login(ADMIN, self.passwords[ADMIN], self.certificates.ca, MECHANISM)
         own = self.certificates.node_settings(self.addresses[node_id].host)
         write_bootstrap(RealDisk(), str(self.directory / f"node-{node_id}" / "data"), self._credentials)
@@ -131,5 +131,5 @@ class SecureCluster(AdminCluster):
         }
 
     def admin_url(self, node_id: int = 1) -> str:
-        """Return where a node's admin API is, which speaks TLS."""
+        """Return the URL of a node's admin API, which uses TLS."""
         return super().admin_url(node_id).replace("http://", "https://")

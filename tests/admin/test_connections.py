@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
+import logging
 import socket
 import ssl
 import urllib.error
@@ -10,7 +13,11 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
 
+from raftlog.admin.connections import Connections
+from raftlog.admin.limits import Limits
 from raftlog.broker.network.admission import CONNECTION_BYTES
 from raftlog.cli import exits, ready
 from raftlog.testing.cluster import AdminCluster
@@ -62,3 +69,33 @@ def test_health_is_answered_while_clients_have_all_places() -> None:
                     health = json.load(answer)
                 assert [each["state"] for each in health["brokers"]] == ["in_service"]
                 assert "memory_for_connections_exhausted" in [each["code"] for each in health["reasons"]]
+
+
+async def test_what_is_no_request_is_freed_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, without garbage collection: an error refers to all that was received with it."""
+    lost = asyncio.Queue[None]()
+    monkeypatch.setattr(
+        Connections,
+        "_leave",
+        lambda self, each, leave=Connections._leave: (leave(self, each), lost.put_nowait(None)),
+    )
+    server = web.Server(lambda _request: web.Response())  # type: ignore[arg-type,return-value]
+    quiet = logging.Logger("quiet", logging.CRITICAL)  # a record keeps its error
+    connections = Connections(server, Limits(), logger=quiet)
+    listening = await asyncio.get_running_loop().create_server(connections.accept, "127.0.0.1", 0)
+    gc.collect()
+    gc.disable()
+    try:
+        _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+        for _ in range(4):
+            writer.write(b"\xff" * 100_000)
+            await asyncio.sleep(0)
+        writer.close()
+        await asyncio.wait_for(lost.get(), PATIENCE_S)
+        await asyncio.sleep(0)  # the connection's task ends
+        kept = [each for each in gc.get_objects() if isinstance(each, BadHttpMessage)]
+    finally:
+        gc.enable()
+        listening.close()
+    assert [str(each)[:80] for each in kept] == []
+    assert len(connections._places) == 0

@@ -48,13 +48,6 @@ def test_a_place_that_was_left_is_free() -> None:
     assert room.closed == []
 
 
-def test_holders_that_are_gone_make_room_first() -> None:
-    """Some connections end without a word."""
-    room = Room(is_gone=lambda name: name == "a-3")
-    room.enter("a-1", "a-2", "a-3", "b-1", "a-5")
-    assert (room.closed, len(room.places)) == ([], MOST)
-
-
 def test_the_owner_may_choose_among_the_holders_of_a_machine() -> None:
     """An HTTP server cuts the quietest rather than the oldest."""
     room = Room(choose=lambda holders: holders[-1])

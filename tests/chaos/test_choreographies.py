@@ -50,6 +50,7 @@ CHOREOGRAPHIES = (
     "rights",
     "rolling-upgrade",
     "rotten-files",
+    "share-groups",
     "stored-configs",
     "transactions",
     "transactions-cleaned",

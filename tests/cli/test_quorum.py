@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 
 from raftlog.base.types import encode_uuid
 from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import HttpApi
 from raftlog.cli.quorum import add, replace, status
 from raftlog.cli.rows import Form
 from raftlog.cli.target import Target
@@ -29,8 +31,15 @@ class DescribedTarget:
         )
         self._answer = SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
 
+    servers = "localhost:9"
+    settings: Mapping[str, str] = {}
+
     def ask(self, *_: Any, **_more: Any) -> Any:
         return self._answer
+
+    def brokers(self) -> tuple[()]:
+        """No broker has an HTTP API."""
+        return ()
 
 
 def status_of(capsys: pytest.CaptureFixture[str], *voters: tuple[int, int, int, int]) -> dict[str, Any]:
@@ -48,6 +57,21 @@ def test_the_lag_is_the_slowest_voters_and_unknown_if_a_voters_is(capsys: pytest
     assert (found["max_voter_lag"], found["max_voter_lag_ms"]) == (48, 18_500)
     found = status_of(capsys, LEADER, (2, 100, 49_900, 49_900), (3, -1, -1, -1))
     assert (found["max_voter_lag"], found["max_voter_lag_ms"]) == (None, None)
+
+
+def test_the_status_names_the_last_changes_of_the_voters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newest first, with the change under way and what it waits for; neither is known without an HTTP API."""
+    found = status_of(capsys, LEADER)
+    assert (found["change_under_way"], found["last_changes"]) == (None, None)
+    changes = [{"at": f"day {day}", "message": f"ann added voter {day}"} for day in (9, 8, 7, 6)]
+    change = {"adds": True, "node_id": 4, "waits_for": "node 4 has not caught up"}
+    answer = {"change": change, "changes": changes}
+    monkeypatch.setattr(HttpApi, "ask", lambda api, method, path: answer)
+    found = status_of(capsys, LEADER)
+    assert found["change_under_way"] == "add 4: node 4 has not caught up"
+    assert found["last_changes"] == [f"day {day} ann added voter {day}" for day in (9, 8, 7)]
 
 
 class AskedTarget:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import urlopen
 from uuid import UUID
 
 import pytest
 
 from raftlog.base.types import encode_uuid
 from raftlog.cli import exits
+from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine
 from tests.cli.test_decommission import Writer, read_all
 from tests.kit.joining import Joining
@@ -150,6 +155,8 @@ def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: Com
     rows = raftlog.rows("quorum", "why")
     assert rows[-1]["change"] == "dynamic" and {"added", "removed"} <= {row["change"] for row in rows}
     assert all(row["at"] > "2020" for row in rows) and rows == sorted(rows, key=lambda row: row["at"])[::-1]
+    (found,) = raftlog.rows("quorum", "status")
+    assert len(found["last_changes"]) == 3 and found["last_changes"][0].startswith(rows[0]["at"])
 
 
 def test_all_nodes_start_again_with_the_voters_of_the_log(cluster: Joining, raftlog: CommandLine) -> None:
@@ -160,3 +167,35 @@ def test_all_nodes_start_again_with_the_voters_of_the_log(cluster: Joining, raft
         cluster.restart(node_id, wait=False)
     cluster.wait_until_healthy()
     assert voters_of(raftlog) == list(NODES)
+
+
+def test_all_voters_move_at_once(tmp_path: Path) -> None:
+    """The set names their former addresses alone until they have asked; a broker without a vote follows."""
+    with ExitStack() as stack:
+        held = HeldPorts(3)
+        stack.callback(held.release)
+        cluster = stack.enter_context(AdminCluster(4, voters=3, directory=tmp_path))
+        raftlog = CommandLine(cluster.bootstrap_servers)
+        cluster.create_topic("rides", partitions=4, replication_factor=3)
+        assert raftlog("quorum", "dynamic").returncode == exits.OK
+        ports = dict(zip((1, 2, 3), held.ports, strict=True))
+        voters = ",".join(f"{each}@{cluster.nodes[each].host}:{port}" for each, port in ports.items())
+        for node_id in NODES:
+            cluster.stop(node_id)
+        for node_id, node in cluster.nodes.items():
+            more = {"controller.quorum.voters": voters}
+            if node_id in ports:
+                former = str(cluster.addresses[node_id].controller_port)
+                more["listeners"] = node.setting("listeners").replace(former, str(ports[node_id]))
+            node.configure(more)
+        for node_id in NODES:
+            cluster.restart(node_id, wait=False)
+        cluster.wait_until_healthy()
+
+        def addresses() -> dict[int, int]:
+            with urlopen(f"{cluster.admin_url(4)}/v1/quorum") as answer:
+                return {each["node_id"]: each["port"] for each in json.load(answer)["voters"]}
+
+        poll_until(lambda: addresses() == ports, "the set names the new addresses")
+        (row,) = raftlog.rows("quorum", "status")
+        assert any("moved to another address" in each for each in row["last_changes"])

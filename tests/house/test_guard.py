@@ -91,7 +91,7 @@ OURS = {
     "raftlog/quorum/driver.py: self._guarded": "catches all, and stops this voter",
     "raftlog/quorum/driver.py: self._wake": "the voter's clock: one that fails there must not vote",
     "raftlog/quorum/observer_feed.py: self._tick": "each observer is served under its channel's guard",
-    "raftlog/quorum/voters_change.py: asyncio.Future.exception": "marks the error as read",
+    "raftlog/quorum/voter_proposal.py: asyncio.Future.exception": "marks the error as read",
     "raftlog/quorum/raft_links.py: raise_failure": "a voter that no longer dials the others must not go on",
     "raftlog/quorum/raft_links.py: self._watch": "each link is looked at under its guard",
     "raftlog/quorum/observer.py: raise_failure": "an observer that no longer follows must not go on",

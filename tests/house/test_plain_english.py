@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.house.source import TESTS, Module, every_module, modules_under
+from tests.house.source import TESTS, Function, Module, every_module, functions_of, judge, modules_under
 from tests.house.wording import Rates, count_words, prose_of, rates_by_room, rates_of
 
 CEILING = Rates(who=0.6, tell=0.1, one=1.5, nobody=0.5, those=0.4)
@@ -17,6 +17,33 @@ lower.
 """
 LONG_WORDS = 25
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+NO_VERB = re.compile(
+    r"(A|After|All|An|As|Both|By|Each|Every|Everything|For|From|How|If|In|It|Its|Like|More|Never|No|None|Of|On|One|Only"
+    r"|Other|Some|Sometimes|That|The|There|These|They|This|Those|To|Two|Under|Until|What|When|Where|Whether|Which|While"
+    r"|Who|Why|With|Without|(?!Bring|Ping|Feed|Need).*([^s]s|ing|ed))"
+)
+"""Articles, conjunctions and the like; plurals, the third person and participles by their endings."""
+IMPERATIVE = re.compile("[A-Z][a-z]+(-[a-z]+)?")
+CLAIMS = (
+    "chaos/raftlog_chaos/attacks/",
+    "chaos/raftlog_chaos/conformance/subjects/",
+    "chaos/raftlog_chaos/scenarios/",
+)
+"""Functions there are attacks, histories and scenarios: like a test, each states a claim, which is shown to users."""
+WITHOUT_VERB: frozenset[str] = frozenset(
+    {
+        "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.move",
+        "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.replace",
+        "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.rivals",
+        "chaos/raftlog_chaos/scenarios/voters_change.py:VotersProperties.forget",
+        "chaos/raftlog_chaos/workloads/raw_client.py:shapes",
+        "raftlog/broker/handlers/shared/described_groups.py:described_assignment",
+        "raftlog/controller/controller.py:Controller.committed",
+        "raftlog/coordinator/share/share_group.py:ShareGroup.reader_view",
+    }
+)
+"""Public functions without a verb at the head of their docstring; the list only shrinks."""
 
 
 def test_prose_names_its_subjects() -> None:
@@ -69,3 +96,59 @@ def test_no_sentence_is_long() -> None:
     """A reader should not need to read a sentence twice."""
     found = [f"{each.name}: {sentence}" for each in every_module() for sentence in long_sentences_in(each)]
     assert not found, "\n".join(found)
+
+
+def test_public_functions_begin_with_a_verb() -> None:
+    """A docstring says what a call does: "Return the offset", "Raise X if". A property may be described by a noun."""
+    found = {
+        function.label
+        for module in every_module()
+        for function in functions_of(module)
+        if function.public and not is_property(function) and not states_a_claim(function)
+        if has_no_verb(ast.get_docstring(function.node) or "Return")
+    }
+    judge(found, WITHOUT_VERB)
+
+
+def has_no_verb(docstring: str) -> bool:
+    """Return whether the first word of a docstring cannot be an imperative: also a value, a code, or "Leader:"."""
+    first = docstring.split(maxsplit=1)[0].rstrip(",;.")
+    return bool(NO_VERB.fullmatch(first)) or not IMPERATIVE.fullmatch(first)
+
+
+def is_property(function: Function) -> bool:
+    """Return whether a function is read like an attribute."""
+    return any("property" in ast.unparse(each) for each in function.node.decorator_list)
+
+
+def states_a_claim(function: Function) -> bool:
+    """Return whether a function is a case by itself: its docstring says what must hold."""
+    return not function.in_class and function.label.startswith(CLAIMS)
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_refused"),
+    [
+        ("Return the offset.", False),
+        ("Stop, and wait.", False),
+        ("Pass a frame on.", False),
+        ("Bring it back.", False),
+        ("Feed every record.", False),
+        ("Re-evaluate the ISR.", False),
+        ("The offset.", True),
+        ("Whether it runs.", True),
+        ("Offsets by partition.", True),
+        ("Raises KafkaError.", True),
+        ("Ascending.", True),
+        ("Called once.", True),
+        ("Leader: shrink the ISR.", True),
+        ("SIGTERM; returns at once.", True),
+        ("OffsetFetch of a group.", True),
+        ("`None` if it is gone.", True),
+        ("409 if it is gone.", True),
+        ("Kafka's offset.", True),
+    ],
+)
+def test_nouns_articles_and_values_are_no_verbs(docstring: str, *, is_refused: bool) -> None:
+    """The check knows a noun by its form, since it has no dictionary."""
+    assert has_no_verb(docstring) is is_refused

@@ -18,7 +18,6 @@ COUNTING = frozenset(
         "raftlog/admin/view.py",  # the port
         "raftlog/base/env.py",  # the queue of a node
         "raftlog/base/turns.py",
-        "raftlog/broker/controller_requests.py",  # its parts are asked one by one
         "raftlog/broker/coordination/shard.py",  # reads its log between two turns
         "raftlog/broker/dispatch.py",  # a first request imports its messages in a turn of its own
         "raftlog/broker/handlers/shared/walked_records.py",  # its steps may be calls for a thread

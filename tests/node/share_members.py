@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,119 +11,47 @@ import pytest
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
 from raftlog.controller import voters
+from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp, Request
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
-from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import build_batch, new_record
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.authorizer import Authorizer
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.workloads.producer import produce_request
-from raftlog_chaos.workloads.raw_client import FIND_COORDINATOR, PRODUCE, Client, shapes
+from raftlog_chaos.workloads.raw_client import PRODUCE, Client
+from raftlog_chaos.workloads.share_member import NEWEST, ShareMember
 from raftlog_chaos.workloads.simple import SimpleClient
 
 GROUP, TOPIC = "work", "t"
-VERSION: Final = 2
-FETCH, ACKNOWLEDGE = ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE
-ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
-BATCH = 5
+BATCH: Final = 5
 """Records of each batch in the log."""
 LONGEST_S = 60.0
 
 
-class Member:
+class Member(ShareMember):
     """A member of a share group, with a connection of its own to each broker."""
 
-    def __init__(self, cluster: SimCluster, name: str, *, version: int = VERSION) -> None:
+    def __init__(self, cluster: SimCluster, name: str, *, version: int = NEWEST) -> None:
+        client = Client(name, cluster.bootstrap, timeout_s=5.0)
+        super().__init__(client, name, (TOPIC, 0), group=GROUP, version=version)
         self.cluster = cluster
-        self.name = name
-        self.version = version
-        self.client = Client(name, cluster.bootstrap, timeout_s=5.0)
-        self.epoch = 0
         self.leader = -1
         self.unknown = False
         """Whether it names a topic that no broker knows."""
 
     @property
-    def topic_id(self) -> Any:
+    def topic_id(self) -> UUID:
         return UUID(int=99) if self.unknown else self.cluster.last_image().topics[TOPIC].topic_id
 
-    async def join(self) -> None:
-        """Send heartbeats to the group's coordinator until this member has its partition."""
-        make = request_builders(ApiKey.SHARE_GROUP_HEARTBEAT, 1)
-        epoch = 0
-        while True:
-            message = make.ShareGroupHeartbeatRequest(
-                group_id=GROUP,
-                member_id=self.name,
-                member_epoch=epoch,
-                subscribed_topic_names=(TOPIC,) if epoch == 0 else None,
-            )
-            where = await self.client.ask_any(
-                FIND_COORDINATOR, shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=GROUP, key_type=0)
-            )
-            if where.error_code == 0:
-                address = where.host, where.port
-                beat = await self.client.ask(address, ApiKey.SHARE_GROUP_HEARTBEAT, message, version=1)
-                if beat.error_code == 0:
-                    epoch = beat.member_epoch
-                    if beat.assignment is not None and beat.assignment.topic_partitions:
-                        return
-            await asyncio.sleep(0.5)
-
-    async def ask(self, api_key: int, message: Any) -> Any:
-        """Send a request to the leader that this member knows."""
-        return await self.client.ask((f"node{self.leader}", PORT), api_key, message, version=self.version)
+    @property
+    def address(self) -> tuple[str, int]:
+        return f"node{self.leader}", PORT
 
     def find_leader(self) -> None:
         """Begin a session with the leader of now."""
         state = self.cluster.state(TOPIC, 0)
         self.leader, self.epoch = -1 if state is None else state.leader, 0
-
-    async def fetch(self, *acks: tuple[int, int, list[int]], epoch: int | None = None, **fields: Any) -> Any:
-        """Fetch with acknowledgements; return the response."""
-        message = self.fetch_request(*acks, epoch=self.epoch if epoch is None else epoch, **fields)
-        answer = await self.ask(FETCH, message)
-        if answer.error_code == 0 and epoch is None:
-            self.epoch += 1
-        return answer
-
-    def fetch_request(self, *acks: tuple[int, int, list[int]], epoch: int, **fields: Any) -> Any:
-        """Return a request for three records of the partition, with some fields changed."""
-        make = request_builders(FETCH, self.version)
-        partition = make.FetchPartition(partition_index=0, acknowledgement_batches=_batches(make, acks))
-        topic = make.FetchTopic(topic_id=self.topic_id, partitions=(partition,))
-        if self.version > 1:
-            fields = {"share_acquire_mode": 1} | fields
-        usual = {"max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 3, "batch_size": 3}
-        given = usual | {"group_id": GROUP, "topics": (topic,)} | fields
-        return make.ShareFetchRequest(member_id=self.name, share_session_epoch=epoch, **given)
-
-    async def acknowledge(
-        self, *acks: tuple[int, int, list[int]], epoch: int | None = None, **fields: Any
-    ) -> Any:
-        make = request_builders(ACKNOWLEDGE, self.version)
-        partition = make.AcknowledgePartition(partition_index=0, acknowledgement_batches=_batches(make, acks))
-        topic = make.AcknowledgeTopic(topic_id=self.topic_id, partitions=(partition,))
-        message = make.ShareAcknowledgeRequest(
-            group_id=GROUP,
-            member_id=self.name,
-            share_session_epoch=self.epoch if epoch is None else epoch,
-            topics=(topic,),
-            **fields,
-        )
-        answer = await self.ask(ACKNOWLEDGE, message)
-        if answer.error_code == 0 and epoch is None:
-            self.epoch += 1
-        return answer
-
-
-def _batches(make: Any, acks: Iterable[tuple[int, int, list[int]]]) -> tuple[Any, ...]:
-    return tuple(
-        make.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=tuple(types))
-        for first, last, types in acks
-    )
 
 
 def partition_of(answer: Any) -> Any:
@@ -166,10 +93,10 @@ def deny(cluster: SimCluster, node_id: int, resource_type: ResourceType, name: s
 
 async def produce(cluster: SimCluster, count: int, *, index: int = 0) -> None:
     """Append batches of BATCH records."""
-    client = Client("producer", cluster.bootstrap)
+    client, now_ms = Client("producer", cluster.bootstrap), cluster.nodes[1].host.wall_clock_ms()
     for number in range(count):
         values = [b"%d" % (number * BATCH + each) for each in range(BATCH)]
-        batch = build_batch([new_record(None, each, timestamp=-1) for each in values])
+        batch = build_batch([new_record(None, each, timestamp=now_ms) for each in values])
         await client.refresh(TOPIC)
         answer = await client.ask_leader(
             TOPIC, index, PRODUCE, produce_request((TOPIC, index), batch, acks=-1)
@@ -201,7 +128,26 @@ def run_scenario(
         simulate(program, seed=seed)
 
 
-async def start(cluster: SimCluster, *names: str, version: int = VERSION) -> list[Member]:
+async def set_group_config(cluster: SimCluster, **values: str) -> None:
+    """Set configs of the group, with _ for the dots, and wait until all brokers have them."""
+    ops = tuple(ConfigOp(name.replace("_", "."), value) for name, value in values.items())
+    await submit(cluster, AlterConfigs((ConfigAlteration("group", GROUP, ops),)))
+
+
+async def submit(cluster: SimCluster, request: Request) -> None:
+    """Have the controller carry out a request, and wait until all brokers know it."""
+    node = cluster.nodes[1].node
+    assert node is not None
+    await cluster.nodes[1].host.start(node.control.submit(request))
+    offset = cluster.last_image().offset
+    await cluster.until(
+        lambda: all(each.node and each.node.metadata.image.offset >= offset for each in cluster.running()),
+        10,
+        "all brokers know it",
+    )
+
+
+async def start(cluster: SimCluster, *names: str, version: int = NEWEST) -> list[Member]:
     """Return members that have opened their sessions at the end of the log."""
     members = [Member(cluster, name, version=version) for name in names]
     for each in members:

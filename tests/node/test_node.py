@@ -99,7 +99,8 @@ def test_users_of_a_formatted_folder_are_there_from_the_first_moment_and_come_on
             cluster.start()
             await cluster.until_ready()
         assert [each["user"] for each in logs if each["event"] == "scram_credential_set"] == ["admin"]
-        left = [each for each, node in cluster.nodes.items() if node.host.disk.exists(f"/data/{BOOTSTRAP}")]
+        disks = [node.host.disk for node in cluster.nodes.values()]
+        left = [name for disk in disks for name in disk.listdir("/data") if name.startswith(BOOTSTRAP)]
         assert not left, "the credentials are in the metadata"
         leader = cluster.leader_id()
         assert leader is not None

@@ -354,7 +354,7 @@ def test_a_folder_that_stays_open_to_others_is_logged(
 
 def test_memory_that_is_free_can_be_given_back() -> None:
     """The C library does it where it can; elsewhere the call has no effect, and does not fail."""
-    process._calm_malloc()()
+    process._tune_malloc()()
 
 
 def test_garbage_among_the_parts_of_one_request_is_looked_for_in_portions() -> None:
@@ -378,17 +378,17 @@ def test_garbage_of_a_burst_is_looked_for_and_that_of_usual_work_is_not() -> Non
     thresholds, clock = gc.get_threshold(), Clock()
 
     def collect() -> None:
-        clock.advance(process.LOOK_EVERY_S)
+        clock.advance(process.COLLECT_EVERY_S)
         look()
 
     try:
-        look = process._calm_garbage_collection(clock)
+        look = process._tune_garbage_collection(clock)
         small, large = weakref.ref(ReferenceCycle(1000)), weakref.ref(ReferenceCycle(2 * process.BURST_BYTES))
         look()
         assert (small() is not None, large() is not None) == (True, True), "it was looked for just now"
         collect()
         assert (small(), large()) == (None, None)
-        for _ in range(process.LOOKS_AFTER_BURST):
+        for _ in range(process.COLLECTIONS_AFTER_BURST):
             collect()
         small = weakref.ref(ReferenceCycle(1000))
         collect()

@@ -15,11 +15,10 @@ from raftlog.base.errors import (
 )
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.workloads.raw_client import AWAY, Client, delete_topic
+from raftlog_chaos.workloads.share_member import ACCEPT, RELEASE
 from tests.node.share_members import (
-    ACCEPT,
     BATCH,
     LONGEST_S,
-    RELEASE,
     TOPIC,
     Member,
     acquired,

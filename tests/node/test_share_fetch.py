@@ -30,12 +30,9 @@ from raftlog.replication.replica_host import PartitionRead
 from raftlog.security.acls import ResourceType
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.workloads.raw_client import AWAY
+from raftlog_chaos.workloads.share_member import ACCEPT, REJECT, RELEASE, RENEW
 from tests.node.share_members import (
-    ACCEPT,
     GROUP,
-    REJECT,
-    RELEASE,
-    RENEW,
     TOPIC,
     Member,
     acquired,

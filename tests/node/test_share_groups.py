@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.config import GroupConfig
 from raftlog.base.errors import FencedLeaderEpoch, KafkaError, NotLeaderOrFollower
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.context import BrokerContext
@@ -25,7 +26,6 @@ from raftlog.sharing.delivery import (
     AcknowledgeType,
     AcquireRequest,
     FetchedBatch,
-    ShareLimits,
 )
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
@@ -176,11 +176,15 @@ def test_accepted_records_outlive_leaders_and_share_coordinators() -> None:
             key,
             led.leader_epoch,
             ShareStateClient(nodes.context(now)),
-            limits=ShareLimits,
+            config=GroupConfig,
             changed=lambda: None,
         )
+
+        async def begin_at_0() -> int:
+            return 0
+
         with pytest.raises(FencedLeaderEpoch):
-            await nodes.on(now, persist(lambda: stale.load(lambda: 0)))
+            await nodes.on(now, persist(lambda: stale.load(begin_at_0)))
 
     run_scenario(scenario)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.partition import Partition
 from raftlog.storage.log import Log
 from raftlog_chaos.scenarios.log_starts import log_starts
+from raftlog_chaos.scenarios.share_groups import share_groups
 from tests.planted.plant import Plant
 
 
@@ -30,7 +32,23 @@ def log_starts_wake_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "low_watermark_moved", lambda partition: None)
 
 
+def begin_within_no_batch(patch: pytest.MonkeyPatch) -> None:
+    """A follower whose leader's log starts within a batch refuses that batch, again and again."""
+    patch.setattr(FollowerRole, "_begin_within", lambda role, batches: None)
+
+
 PLANTS = [
+    Plant(
+        "begins-within-no-batch",
+        "KIP-107 a replica out of sync for ever",
+        share_groups,
+        begin_within_no_batch,
+        6.0,
+        test=(
+            "tests/replication/test_following.py"
+            "::test_a_follower_begins_anew_where_the_leaders_log_starts_within_a_batch"
+        ),
+    ),
     Plant("stable-below-log-start", "KIP-107 log start", log_starts, stable_offset_below_the_log_start),
     Plant("unstable-below-log-start", "KIP-107 log start", log_starts, unstable_offset_below_the_log_start),
     Plant(

@@ -10,17 +10,21 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.quorum.channel import Channel, dial
+from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.known_voters import KnownVoters
 from raftlog.quorum.observer import Observer
+from raftlog.quorum.own_move import OwnMove
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
 from raftlog.quorum.raft_links import RaftLinks
-from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.quorum.rpc import RpcClient
+from raftlog.quorum.voter_proposal import VoterProposal
+from raftlog.quorum.voter_requests import VoterRequests
 from raftlog.quorum.voter_set import VoterSet
-from raftlog.quorum.voters_change import VotersChange
-from raftlog.quorum.voters_record import VotersRecord
+from raftlog.quorum.voters_record import Voter, VotersRecord
 from raftlog_chaos.scenarios.voters_change import voters_change
 from tests.planted.plant import Plant
 
@@ -53,49 +57,34 @@ def _propose_at_once(core: RaftCore, command: bytes) -> int:
 def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
     """A leader appends a set before an entry of its term is committed (the erratum of 2015)."""
 
-    def propose(driver: Driver, make: Callable[[], VotersRecord]) -> asyncio.Future[None]:
-        driver._change = VotersChange(driver.core, make, driver._proposals.append)
+    def propose(driver: Driver, make: Callable[[], VotersRecord]) -> VoterProposal:
+        driver._change = VoterProposal(driver.core, make, driver._proposals.append)
         driver._schedule()
-        return driver._change.done
+        return driver._change
 
-    patch.setattr(VotersChange, "waits", property(lambda change: False))
+    patch.setattr(VoterProposal, "waits", property(lambda proposal: False))
     patch.setattr(RaftCore, "propose_voters", _propose_at_once)
-    patch.setattr(VoterChanges, "_check_leads", lambda changes: None)
+    patch.setattr(VoterRequests, "_check_leads", lambda changes: None)
     patch.setattr(Driver, "change_voters", propose)
 
 
 def make_the_first_set_early(patch: pytest.MonkeyPatch) -> None:
     """A set is made when it is proposed, not when it is appended: the disk of a voter may be replaced meanwhile."""
-    init = VotersChange.__init__
+    init = VoterProposal.__init__
 
     def made_now(
-        change: VotersChange, core: RaftCore, make: Callable[[], VotersRecord], take: Callable[[], None]
+        proposal: VoterProposal, core: RaftCore, make: Callable[[], VotersRecord], take: Callable[[], None]
     ) -> None:
         record = make()
-        init(change, core, lambda: record, take)
+        init(proposal, core, lambda: record, take)
 
-    patch.setattr(VotersChange, "__init__", made_now)
-
-
-class _EachAtOnce:
-    """A lock that keeps no caller waiting."""
-
-    async def __aenter__(self) -> None: ...
-
-    async def __aexit__(self, *_error: object) -> None: ...
+    patch.setattr(VoterProposal, "__init__", made_now)
 
 
 def change_two_at_once(patch: pytest.MonkeyPatch) -> None:
     """A change does not wait for the change before it."""
-    made = VoterChanges.__init__
-
-    def make(changes: VoterChanges, *given: Any) -> None:
-        made(changes, *given)
-        changes._turn = _EachAtOnce()  # type: ignore[assignment]
-
-    patch.setattr(VoterChanges, "__init__", make)
     patch.setattr(Driver, "changes_voters", property(lambda driver: False))
-    patch.setattr(VotersChange, "waits", property(lambda change: False))
+    patch.setattr(VoterProposal, "waits", property(lambda proposal: False))
     patch.setattr(RaftCore, "propose_voters", _propose_at_once)
 
 
@@ -176,12 +165,68 @@ def dial_the_old_address(patch: pytest.MonkeyPatch) -> None:
 
 def move_in_the_set_before(patch: pytest.MonkeyPatch) -> None:
     """A move changes the set as it was before the leader dialled the new address."""
-    find, found = VoterChanges._find, dict[object, VotersRecord]()
+    find, found = VoterRequests._set_of, dict[object, VotersRecord]()
 
-    def find_once(changes: VoterChanges, voter_id: int, directory_id: UUID) -> VotersRecord:
+    def find_once(changes: VoterRequests, voter_id: int, directory_id: UUID) -> VotersRecord:
         return found.setdefault(asyncio.current_task(), find(changes, voter_id, directory_id))
 
-    patch.setattr(VoterChanges, "_find", find_once)
+    patch.setattr(VoterRequests, "_set_of", find_once)
+
+
+def hold_up_other_changes(patch: pytest.MonkeyPatch) -> None:
+    """A change waits its turn, also behind a node that cannot be reached."""
+    change, turns = VoterRequests._change, dict[VoterRequests, asyncio.Lock]()
+
+    async def change_in_turn(requests: VoterRequests, *given: Any, **more: Any) -> None:
+        async with turns.setdefault(requests, asyncio.Lock()):
+            await change(requests, *given, **more)
+
+    patch.setattr(VoterRequests, "_change", change_in_turn)
+
+
+async def _believe(requests: VoterRequests, voter: Voter) -> None:
+    """Every address is right."""
+
+
+def believe_every_address(patch: pytest.MonkeyPatch) -> None:
+    """A leader does not try the address of a voter before it appends a set with it."""
+    patch.setattr(VoterRequests, "_why_unreached", _believe)
+
+
+def ask_no_successor(patch: pytest.MonkeyPatch) -> None:
+    """A leader that has moved leads on, and no other node can put its new address into the set."""
+    look = OwnMove.look
+
+    async def look_as_follower(moves: OwnMove) -> None:
+        if not moves._quorum.leading:
+            await look(moves)
+
+    patch.setattr(OwnMove, "look", look_as_follower)
+
+
+def forget_the_config_once_settled(patch: pytest.MonkeyPatch) -> None:
+    """A node without a vote that has read a set dials the addresses of that set alone."""
+    settle = Observer._settle_on_voters
+
+    def settle_and_forget(observer: Observer, channel: Channel) -> None:
+        settle(observer, channel)
+        if channel.peer_id in observer.voters:
+            observer._listed.clear()
+
+    patch.setattr(Observer, "_settle_on_voters", settle_and_forget)
+
+
+def ask_at_the_address_of_the_set(patch: pytest.MonkeyPatch) -> None:
+    """A request to a leader that has moved goes to the address of the set alone, where the leader is not any more."""
+
+    async def dial_by_the_set(client: ControllerClient, target: int) -> RpcClient:
+        address = client._follows.voters[target]
+        channel = await dial(client._follows.identity, client._kind, address, expect=target)
+        client._close_all_but(target)
+        caller = client._callers[target] = RpcClient(channel)
+        return caller
+
+    patch.setattr(ControllerClient, "_dial", dial_by_the_set)
 
 
 def trust_the_set_alone(patch: pytest.MonkeyPatch) -> None:
@@ -222,14 +267,14 @@ PLANTS = [
         "Raft thesis 4.2.2",
         plant=count_itself_always,
         note="commits with a minority",
-        test="tests/quorum/test_voter_changes.py::test_a_leader_outside_of_the_set_does_not_count_itself",
+        test="tests/quorum/test_voter_requests.py::test_a_leader_outside_of_the_set_does_not_count_itself",
     ),
     row(
         "restarted-leader-counts",
         "Raft thesis 4.2.2",
         plant=count_itself_after_a_start,
         note="commits with a minority",
-        test="tests/quorum/test_voter_changes.py::"
+        test="tests/quorum/test_voter_requests.py::"
         "test_a_leader_outside_of_the_set_does_not_count_itself_after_a_restart",
     ),
     row(
@@ -250,7 +295,7 @@ PLANTS = [
         "KIP-853 observer",
         plant=believe_old_sets,
         note="it dials voters that are gone",
-        test="tests/quorum/test_voter_changes.py::test_old_sets_in_the_log_lead_no_observer_astray",
+        test="tests/quorum/test_voter_requests.py::test_old_sets_in_the_log_lead_no_observer_astray",
     ),
     row(
         "moved-voter-lost",
@@ -264,7 +309,6 @@ PLANTS = [
         "KIP-853 UpdateRaftVoter",
         plant=trust_the_set_alone,
         note="no leader after all voters have moved",
-        test="tests/quorum/test_voter_moves.py::test_voters_that_all_moved_find_each_other_by_their_configs",
     ),
     row(
         "move-in-the-set-before",
@@ -272,6 +316,36 @@ PLANTS = [
         plant=move_in_the_set_before,
         note="a voter that another leader added is lost",
         test="tests/quorum/test_voter_moves.py::test_a_move_keeps_voters_that_another_leader_added_meanwhile",
+    ),
+    row(
+        "unreached-holds-up-changes",
+        "KIP-853 one at a time",
+        plant=hold_up_other_changes,
+        note="no change while an auto join waits",
+    ),
+    row(
+        "address-not-tried",
+        "KIP-853 AddVoterHandler",
+        plant=believe_every_address,
+        note="the set names another node's address",
+    ),
+    row(
+        "moved-leader-stays",
+        "KIP-853 UpdateRaftVoter",
+        plant=ask_no_successor,
+        note="a leader's new address is never known",
+    ),
+    row(
+        "config-forgotten-once-settled",
+        "KIP-853 UpdateRaftVoter",
+        plant=forget_the_config_once_settled,
+        note="an observer of voters that all moved",
+    ),
+    row(
+        "leader-asked-at-former-address",
+        "KIP-853 UpdateRaftVoter",
+        plant=ask_at_the_address_of_the_set,
+        note="no voter's move is asked for",
     ),
     row(
         "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"

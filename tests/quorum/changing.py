@@ -12,9 +12,10 @@ from raftlog.base.errors import (
     KafkaError,
 )
 from raftlog.quorum.quorum import Quorum
-from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.quorum.voter_requests import VoterRequests
 from raftlog.quorum.voters_record import Voter
 from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster, WatchedNode
+from raftlog_chaos.scenarios.voter_addresses import OwnMoves
 from raftlog_chaos.scenarios.voters_change import Recorded, VotersProperties
 from raftlog_chaos.simulator import SimLoop, simulate
 
@@ -33,28 +34,35 @@ class Changing:
         self.law = self.cluster.law = VotersProperties(voters, self.directories)
         self.cluster.on_made = self._made
         self.initial = {node: UUID(int=node) for node in voters}
+        self.moves = OwnMoves(self.cluster)
 
     def _made(self, quorum: Quorum, machine: WatchedNode) -> None:
         quorum.identity = replace(quorum.identity, directory_id=self.directories[quorum.node_id])
         quorum.recorded_voters = Recorded(machine, self.initial)
+        self.moves.watch(quorum, machine)
 
     async def pass_time(self, seconds: float) -> None:
         """Let virtual time pass."""
         await asyncio.sleep(seconds)
+
+    def addresses_in_the_set(self) -> dict[int, tuple[str, int]]:
+        """Return the addresses of the voters by the newest set of the leader, or none without a leader."""
+        leader = self.cluster.leading()
+        return {} if leader is None else self.cluster.nodes[leader].voters
 
     def voter(self, node: int, directory: int | None = None) -> Voter:
         return Voter(node, UUID(int=node if directory is None else directory).bytes, *self.addresses[node])
 
     async def ask(
         self,
-        change: Callable[[VoterChanges, float], Coroutine[Any, Any, None]],
+        change: Callable[[VoterRequests, float], Coroutine[Any, Any, None]],
         *,
         node: int | None = None,
         seconds: float = 5.0,
     ) -> KafkaError | None:
         """Ask a node (default: the leader), and return its refusal."""
         node = node or await self.cluster.leader()
-        changes = self.cluster.nodes[node].voter_changes
+        changes = self.cluster.nodes[node].voter_requests
         done: list[KafkaError | None] = []
 
         async def asked() -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 from raftlog.base.errors import (
     RequestTimedOut,
 )
-from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.quorum.voter_requests import VoterRequests
 from raftlog_chaos.scenarios.voters_change import record_directory
 from tests.quorum.changing import Changing, run
 
@@ -20,7 +20,7 @@ def test_the_first_set_names_a_directory_that_is_recorded_just_before() -> None:
         leader = await world.cluster.leader()
         await world.cluster.commit(b"begin", 1, 2, 3)
 
-        async def record_meanwhile(changes: VoterChanges, until: float) -> None:
+        async def record_meanwhile(changes: VoterRequests, until: float) -> None:
             world.cluster._append(leader, record_directory(leader % 3 + 1, UUID(int=99)))
             await changes.make_dynamic(world.cluster.voters, until)
 

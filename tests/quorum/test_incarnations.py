@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.disk import Disk, RealDisk
 from raftlog.base.types import NO_DIRECTORY
 from raftlog.quorum import incarnations
@@ -144,6 +145,20 @@ def test_a_rotten_history_is_not_believed(start: Callable[[], Incarnations], tmp
     rot(tmp_path)
     with pytest.raises(DamagedJournal, match=OWN):
         start()
+
+
+def test_lost_history_passes_for_an_older_copy_once_it_is_removed(
+    start: Callable[[], Incarnations], tmp_path: Path
+) -> None:
+    """The error names both files to remove. A history without checksums is as lost as a rotten one."""
+    heard = incarnations_of(start())
+    checksums = tmp_path / (OWN + CHECKSUMS)
+    checksums.unlink()
+    with pytest.raises(DamagedJournal, match="remove both while the other voters run") as refused:
+        start()
+    assert str(checksums) in str(refused.value)
+    (tmp_path / OWN).unlink()
+    assert start().is_older(heard, EMPTY)
 
 
 def test_a_voter_without_a_directory_id_writes_nothing(tmp_path: Path) -> None:

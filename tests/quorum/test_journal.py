@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -160,6 +161,14 @@ def test_the_folder_of_another_node_is_refused() -> None:
     """Mixed-up volumes must not give two nodes one vote."""
     with pytest.raises(ForeignJournal):
         Journal(lived(), FOLDER, 2)
+
+
+def test_journal_of_another_directory_id_says_how_to_bring_the_former_back() -> None:
+    """The copy beside meta.properties would undo it."""
+    disk = SimDisk()
+    Journal(disk, FOLDER, 1, UUID(int=1)).close()
+    with pytest.raises(ForeignJournal, match=r"meta\.properties back, and remove meta\.properties\.crc32c"):
+        Journal(disk, FOLDER, 1, UUID(int=2))
 
 
 def test_a_snapshot_without_a_log_is_refused() -> None:

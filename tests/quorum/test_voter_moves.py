@@ -11,12 +11,13 @@ import pytest
 
 from raftlog.base.errors import (
     InvalidRequest,
+    InvalidVoterKey,
     KafkaError,
     RequestTimedOut,
     VoterNotFound,
 )
 from raftlog.quorum.voters_record import Voter
-from raftlog_chaos.scenarios.quorum_cluster import OBSERVER
+from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, PORT
 from tests.quorum.changing import Changing, run
 
 
@@ -63,15 +64,16 @@ def test_a_move_keeps_voters_that_another_leader_added_meanwhile(monkeypatch: py
     async def test(world: Changing) -> None:
         await world.begin()
         leader = await world.cluster.leader()
-        changes = world.cluster.nodes[leader].voter_changes
+        changes = world.cluster.nodes[leader].voter_requests
 
-        async def added_meanwhile(voter: Voter) -> None:
+        async def added_meanwhile(voter: Voter) -> UUID:
             record = changes._driver.voters.current
             assert record is not None
             extended = record.with_voter(world.voter(4))
-            await changes._driver.change_voters(lambda: extended)
+            await changes._driver.change_voters(lambda: extended).committed
+            return voter.directory_id
 
-        monkeypatch.setattr(changes, "_why_unreached", added_meanwhile)
+        monkeypatch.setattr(changes, "_directory_at", added_meanwhile)
         moved = next(each for each in (1, 2, 3) if each != leader)
         there = msgspec.structs.replace(world.voter(moved), port=9999)
         assert await world.ask(lambda changes, until: changes.move(there, until), node=leader) is None
@@ -118,11 +120,132 @@ def test_voters_that_all_moved_find_each_other_by_their_configs() -> None:
             world.cluster.ports[node] = 9999
         world.cluster.boot(1, 2, 3)
         leader = await world.cluster.leader()
-        there = world.cluster.nodes[leader].own_move
-        assert there is not None and (there.host, there.port) == moved[leader]
-        assert await world.ask(lambda changes, until: changes.move(there, until)) is None
+        assert world.cluster.nodes[leader].own_move is not None
+        await world.cluster.until(lambda: world.addresses_in_the_set() == moved)
+        assert world.cluster.leading() != leader, "another leader tried its address"
 
     run(test)
+
+
+def test_an_observer_finds_voters_that_all_moved_by_its_config() -> None:
+    """It has read a set with their former addresses, from a voter that has no leader yet, and left that voter."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        world.cluster.boot_observer()
+        await world.cluster.commit(b"before", 1, 2, 3, OBSERVER)
+        await world.pass_time(4)
+        world.cluster.crash(1, 2, 3, 4)
+        world.cluster.crash_observer()
+        moved = {node: (host, 9999) for node, (host, _) in world.cluster.voters.items()}
+        for node in (1, 2, 3, OBSERVER):
+            world.cluster.configs[node] = moved
+        world.cluster.ports.update(dict.fromkeys((1, 2, 3), 9999))
+        world.cluster.boot(1)
+        world.cluster.boot_observer()
+        await world.pass_time(20)
+        world.cluster.boot(2, 3)
+        await world.cluster.commit(b"after", 1, 2, 3, OBSERVER)
+
+    run(test)
+
+
+def test_a_moved_voter_asks_again_after_a_refusal() -> None:
+    """The same leader, once others reach it there; a leader hands the lead over once, not again and again."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        leader = await world.cluster.leader()
+        moved = next(each for each in (1, 2, 3) if each != leader)
+        world.cluster.crash(moved)
+        host, _ = world.addresses[moved]
+        world.cluster.configs[moved] = {**world.cluster.voters, moved: (host, 9999)}
+        world.cluster.boot(moved)  # at its former address: the new one does not lead there yet
+        await world.cluster.commit(b"back", moved)
+        await world.pass_time(12)
+        assert world.addresses_in_the_set()[moved] == (host, PORT) and world.cluster.leading() == leader
+        world.cluster.crash(leader)
+        await world.cluster.until(lambda: world.cluster.leading() is not None)
+        world.cluster.crash(*(each for each in (1, 2, 3, 4) if each not in (leader, moved)))
+        world.cluster.boot(*(each for each in (1, 2, 3, 4) if each != moved))
+        await world.cluster.leader()
+        elections = len(world.law.leaders)
+        await world.pass_time(30)
+        assert len(world.law.leaders) <= elections + 1
+        world.cluster.crash(moved)
+        world.cluster.ports[moved] = 9999
+        world.cluster.boot(moved)
+        await world.cluster.until(lambda: world.addresses_in_the_set()[moved] == (host, 9999))
+
+    run(test)
+
+
+def test_an_address_that_others_cannot_reach_is_refused() -> None:
+    """With a sentence that names it: loopback beside hosts, a leader's own, and one with another directory."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        moved = next(each for each in (1, 2, 3) if each != leader)
+        host, port = world.addresses[moved]
+        refusals = [
+            (msgspec.structs.replace(world.voter(moved), host="localhost"), InvalidRequest, "localhost:9093"),
+            (
+                msgspec.structs.replace(world.voter(leader), port=9),
+                RequestTimedOut,
+                f"n{leader}:9 reaches it",
+            ),
+            (
+                msgspec.structs.replace(world.voter(moved), host=f"n{leader}"),
+                RequestTimedOut,
+                f"at n{leader}:9093",
+            ),
+        ]
+        for voter, kind, words in refusals:
+            refused = await world.ask(lambda changes, until, voter=voter: changes.move(voter, until))  # type: ignore[misc]
+            assert isinstance(refused, kind) and words in str(refused), refused
+        refused = await world.add(msgspec.structs.replace(world.voter(4), host="127.0.0.1"))
+        assert isinstance(refused, InvalidRequest) and "127.0.0.1:9093" in str(refused)
+        assert world.addresses_in_the_set()[moved] == (host, port)
+
+    run(test)
+
+
+def test_the_directory_at_a_new_address_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the node may listen there."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        moved = next(each for each in (1, 2, 3) if each != leader)
+
+        async def another(voter: Voter) -> UUID:
+            return UUID(int=99)
+
+        monkeypatch.setattr(world.cluster.nodes[leader].voter_requests, "_directory_at", another)
+        there = msgspec.structs.replace(world.voter(moved), port=9999)
+        refused = await world.ask(lambda changes, until: changes.move(there, until), node=leader)
+        assert isinstance(refused, InvalidVoterKey) and f"at n{moved}:9999" in str(refused)
+
+    run(test)
+
+
+def test_the_only_voter_tries_its_own_address() -> None:
+    """No other voter could: a wrong port is refused, its own new address is not."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        wrong = msgspec.structs.replace(world.voter(1), port=9)
+        refused = await world.ask(lambda changes, until: changes.move(wrong, until))
+        assert isinstance(refused, RequestTimedOut) and "cannot be reached at n1:9" in str(refused)
+        world.cluster.crash(1)
+        world.cluster.configs[1] = {1: ("n1", 9999)}
+        world.cluster.ports[1] = 9999
+        world.cluster.boot(1)
+        await world.cluster.until(lambda: world.addresses_in_the_set() == {1: ("n1", 9999)})
+
+    run(test, voters=(1,))
 
 
 def test_a_voter_knows_that_it_has_moved() -> None:

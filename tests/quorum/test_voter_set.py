@@ -173,6 +173,7 @@ def test_a_voter_whose_metadata_log_is_gone_is_refused() -> None:
     found = voters(RECORDED)
     reason = found.refusal_reason(Introduced(2, SECOND, b"", new_journal=True))
     assert reason is not None and encode_uuid(SECOND) in reason and "directory.id" in reason
+    assert "remove raftlog-metadata and meta.properties.crc32c" in reason, "both have the former id"
     assert found.refusal_reason(Introduced(2, SECOND)) is None
     assert found.refusal_reason(Introduced(2, NEW, b"", new_journal=True)) is None
 

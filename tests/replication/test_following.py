@@ -96,6 +96,43 @@ def test_a_follower_that_lies_before_the_leaders_log_start_begins_anew_there() -
     assert (cluster[3].partition.log_start_offset, cluster[3].partition.high_watermark) == (1, 2)
 
 
+def test_a_follower_begins_anew_where_the_leaders_log_starts_within_a_batch() -> None:
+    """DeleteRecords to an offset within a batch: the follower gets the whole batch, and deletes its first records."""
+    cluster = ReplicaCluster(isr=(1, 2))
+    cluster[1].produce("a", "b", "c")
+    cluster[1].produce("d")
+    cluster.catch_up(1, 2)
+    cluster[1].partition.delete_records(1)
+    cluster[3].fetch_from(cluster[1])
+    with pytest.raises(CorruptMessage):
+        cluster[3].fetch_from(cluster[1])  # once more, before it is believed
+    cluster.catch_up(1, 3)
+    third = cluster[3].partition
+    assert cluster[3].values() == cluster[1].values()
+    assert (third.log_start_offset, third.high_watermark, third.log_end_offset) == (1, 4, 4)
+
+
+def test_a_base_offset_before_an_empty_log_must_be_sent_twice() -> None:
+    """A single wrong base offset may be a broken memory's: no CRC covers it."""
+    cluster = ReplicaCluster(isr=(1, 2))
+    role = following(cluster[3])
+    role.restart_at(5, leader_epoch=0)
+    batch = build_batch(
+        [new_record(None, b"x", timestamp=NOW_MS) for _ in range(3)], base_offset=4, leader_epoch=0
+    )
+
+    def append(records: bytes) -> None:
+        role.append_fetched(memoryview(records), leader_epoch=0, high_watermark=7, log_start_offset=5)
+
+    for wrong in (stamped(4, 0), batch):
+        with pytest.raises(CorruptMessage):
+            append(wrong)
+        assert cluster[3].partition.log_end_offset == 5
+    append(batch)
+    partition = cluster[3].partition
+    assert (partition.log_start_offset, partition.high_watermark, partition.log_end_offset) == (5, 7, 7)
+
+
 def test_a_follower_serves_no_client() -> None:
     """Only leaders append and are read from."""
     cluster = ReplicaCluster()

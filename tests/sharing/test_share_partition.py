@@ -326,7 +326,7 @@ def test_batches_that_compaction_removed_are_archived() -> None:
 
 
 def test_the_log_start_drops_what_is_before_it() -> None:
-    """Its acknowledgements are answered without an error, and without an effect."""
+    """Its acknowledgements are answered without an error, after the new start offset is written."""
     partition = SharePartition(0, limits=LIMITS)
     acquire(partition, batches_of(0, 10, 20))
     acknowledge(partition, (0, 4, ACCEPT))
@@ -334,8 +334,11 @@ def test_the_log_start_drops_what_is_before_it() -> None:
     assert taken is not None
     partition.advance_log_start(15)
     partition.complete(taken, is_written=True)
-    assert acknowledge(partition, (5, 9, ACCEPT)) is None
-    assert acknowledge(partition, (10, 19, ACCEPT)) == 2
+    assert acknowledge(partition, (0, 4, ACCEPT)) is None, "that is written"
+    assert acknowledge(partition, (5, 9, ACCEPT)) == 2
+    assert write(partition) == (15, [])
+    assert acknowledge(partition, (5, 14, ACCEPT)) is None
+    assert acknowledge(partition, (10, 19, ACCEPT)) == 3
     assert write(partition) == (20, [])
     partition.advance_log_start(50)
     assert partition.start_offset == partition.next_fetch_offset() == 50

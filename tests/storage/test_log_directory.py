@@ -360,3 +360,21 @@ def test_refused_folder_without_a_sound_copy_asks_for_a_backup(tmp_path: Path, l
     copy.write_bytes(copy.read_bytes().replace(b"node.id=1", b"node.id=2") if lost else b"")
     with pytest.raises(ForeignLogDirectory, match="put that file back from a backup"):
         open_()
+
+
+def test_directory_id_is_new_once_its_line_and_the_copy_are_removed() -> None:
+    """So a voter whose metadata log is lost gets a new id. The line alone comes back from the copy."""
+    disk = SimDisk(0)
+    path = "/data/meta.properties"
+
+    def open_(new_id: UUID) -> LogDirectory:
+        return LogDirectory.open(disk, "/data", node_id=1, cluster_id="c", new_directory_id=lambda: new_id)
+
+    open_(ID)
+    lines = disk.read_file(path).splitlines(keepends=True)
+    edited = b"".join(line for line in lines if not line.startswith(b"directory.id"))
+    disk.write_file(path, edited)
+    assert open_(UUID(int=5)).directory_id == ID
+    disk.write_file(path, edited)
+    disk.remove(path + CHECKSUMS)
+    assert open_(UUID(int=5)).directory_id == UUID(int=5)

@@ -254,7 +254,7 @@ class Load:
         return member
 
     def in_step(self, members: Sequence[Member]) -> bool:
-        """Whether these have their assignments of one generation."""
+        """Return whether these have their assignments of one generation."""
         return len({each.synced for each in members}) == 1 and members[0].synced >= 0
 
     async def until(self, holds: Callable[[], object], what: str) -> float:

@@ -72,7 +72,7 @@ class Quantiles:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """User and system time that processes have used so far."""
+    """Return the user and system time that processes have used so far."""
     total = 0
     for pid in pids:
         with open(f"/proc/{pid}/stat") as file:
@@ -153,8 +153,8 @@ def write_to_each(bootstrap: str, topic: str, partitions: int, *, timeout_s: flo
 
 
 def mock_throughput(*, record_bytes: int, records: int) -> Throughput:
-    """The yardstick: the same producer against librdkafka's in-process mock broker, which does not store or copy
-    records.
+    """Measure the same producer against librdkafka's in-process mock broker, which neither stores nor
+    copies records.
     """
     config = {"test.mock.num.brokers": "3", "bootstrap.servers": "mock", "log_level": "0"}
     return throughput(config, "mock", record_bytes=record_bytes, records=records)
@@ -253,7 +253,7 @@ def end_to_end_latency(config: dict[str, str], topic: str, *, rate: int, seconds
 
 
 def fdatasync_latency(directory: str, *, rounds: int = 300, record_bytes: int = 200) -> Quantiles:
-    """The disk's own figure: append a little, fdatasync, again."""
+    """Measure the disk alone: append a little, call fdatasync, and repeat."""
     with tempfile.NamedTemporaryFile(dir=directory) as file:
         samples = []
         for _ in range(rounds):

@@ -64,7 +64,7 @@ ANOMALIES: dict[str, Anomaly] = {
 
 
 def is_allowed(name: str, header: Header, *, subscribed: bool) -> bool:
-    """Whether an anomaly is no fault: by the table, or because the run's settings permit it."""
+    """Return whether an anomaly is no fault: by the table, or because the run's settings permit it."""
     rule = ANOMALIES[name].invalid
     return (
         name in header.allowed or rule is Invalid.NEVER or (rule is Invalid.WITHOUT_SUBSCRIBE and subscribed)

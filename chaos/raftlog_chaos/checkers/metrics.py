@@ -38,7 +38,7 @@ class Tally:
         return (self._times[1] - self._times[0]) / NS_PER_S
 
     def completed(self) -> int:
-        """How many operations completed."""
+        """Return the number of completed operations."""
         return sum(
             count for each in self.counts.values() for outcome, count in each.items() if outcome != "invoke"
         )

@@ -52,7 +52,7 @@ class Memory:
         return found
 
     def reassign(self, op: Op) -> None:
-        """After a successful assign or subscribe keep only keys that are still held, and none if it rewound them."""
+        """Keep only keys that are still held after an assign or subscribe, and none if it rewound them."""
         memory = self._of.get(op.process)
         if not memory:
             return

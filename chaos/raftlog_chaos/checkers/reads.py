@@ -39,7 +39,9 @@ class Reads:
 
 
 def check_early_reads(evidence: Evidence, findings: Findings) -> None:
-    """Ours: a value was read before any send of it began. Sends without an invocation may have begun at any time."""
+    """Find values that were read before any send of them began. Sends without an invocation may have begun
+    at any time.
+    """
     seen = set()
     for log, at, reader in evidence.early_reads:
         writer = log.writer[at]

@@ -14,7 +14,9 @@ READ_BYTES = 1 << 20
 
 
 def read_batches(log: Log, end_offset: int) -> bytes:
-    """All batches of a log below an offset, as they are on disk. Raises AssertionError where they cannot be read."""
+    """Return all batches of a log below an offset, as they are on disk. Raises AssertionError where they cannot be
+    read.
+    """
     parts = []
     offset = log.log_start_offset
     while offset < end_offset:
@@ -29,7 +31,7 @@ def read_batches(log: Log, end_offset: int) -> bytes:
 
 
 def values_of(batches: bytes) -> dict[int, bytes]:
-    """Every record's value by its offset."""
+    """Return the value of every record by offset."""
     found: dict[int, bytes] = {}
     view = memoryview(batches)
     for position, header in iter_headers(view):
@@ -39,7 +41,7 @@ def values_of(batches: bytes) -> dict[int, bytes]:
 
 
 def judge_replicas(where: TopicIndex, logs: Mapping[int, Sequence[bytes]], high_watermark: int) -> list[str]:
-    """Below the high watermark all replicas hold the same bytes (LogMatching). `logs` by node: [batches]."""
+    """Check that all replicas hold the same bytes below the high watermark (LogMatching). `logs` by node: [batches]."""
     first = next(iter(logs))
     return [
         f"{where}: nodes {first} and {node} differ below the high watermark {high_watermark}"

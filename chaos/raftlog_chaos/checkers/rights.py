@@ -33,14 +33,14 @@ class Rights(NamedTuple):
     passwords: Mapping[str, str] = {}
 
     def allows(self, user: str, host: str, operation: Operation, topic: str) -> bool:
-        """Whether a user may do something with a topic (KIP-11, KIP-290)."""
+        """Return whether a user may do something with a topic (KIP-11, KIP-290)."""
         verdicts = {
             rule.permission for rule in self.rules if _concerns(rule, user, host, topic, operation=operation)
         }
         return verdicts == {Permission.ALLOW}
 
     def admits(self, user: str, password: str) -> bool:
-        """Whether a user gets in with a password."""
+        """Return whether a user gets in with a password."""
         return self.passwords.get(user) == password
 
 
@@ -141,7 +141,7 @@ class RightsBook:
         return ", ".join(told) + (f"; users {sorted(users)}" if users else "")
 
     def have_all(self, node_ids: Iterable[int]) -> bool:
-        """Whether brokers go by the newest state."""
+        """Return whether brokers go by the newest state."""
         newest = len(self.states) - 1
         return all(self.lives[each].taken[-1][1] == newest for each in node_ids)
 

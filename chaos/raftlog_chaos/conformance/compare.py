@@ -79,7 +79,7 @@ def _pairs(kafka: Observation, other: Observation) -> Iterator[tuple[dict[str, A
 
 
 def is_broken(observation: Observation) -> bool:
-    """Whether a history could not go on to its end."""
+    """Return whether a history could not go on to its end."""
     return bool(observation) and observation[-1]["asked"] == STOPPED
 
 

@@ -42,7 +42,7 @@ class Known(NamedTuple):
     errors: str = ""
 
     def is_about(self, labels: Iterable[str]) -> bool:
-        """Whether any of these histories should show the difference."""
+        """Return whether any of these histories should show the difference."""
         return any(fnmatchcase(label, each) for label in labels for each in self.histories.split())
 
     @property
@@ -51,7 +51,7 @@ class Known(NamedTuple):
         return all(each.startswith(DRAWN) for each in self.histories.split())
 
     def explains(self, difference: Difference) -> bool:
-        """Whether this entry is about a difference. It explains another error only where it names errors."""
+        """Return whether this entry is about a difference. It explains another error only where it names errors."""
         kafka, raftlog = str(difference.kafka), str(difference.other)
         if difference.path.endswith(ERROR) and not self._names(kafka, raftlog):
             return False

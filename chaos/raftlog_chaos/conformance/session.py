@@ -127,7 +127,7 @@ class Session:
         return as_message(answer), self._normal.answered(as_message(answer, omit_defaults=True))
 
     def has_answer(self, *, on: str = "", node: int | None = None) -> bool:
-        """Whether `receive` will return at once: an answer has begun to come, or the connection is closed."""
+        """Return whether `receive` will return at once: an answer has begun to come, or the connection is closed."""
         try:
             return self._connection(on, node).has_answer()
         except OSError:
@@ -225,7 +225,7 @@ class Session:
         self._find_leaders(name)
 
     def has_topic(self, name: str) -> bool:
-        """Whether this session made a topic."""
+        """Return whether this session made a topic."""
         return name in self._ids
 
     def topic_id(self, name: str) -> str:

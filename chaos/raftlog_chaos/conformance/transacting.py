@@ -154,7 +154,7 @@ class Transacting:
         )
 
     def offsets(self) -> None:
-        """In protocol 1, add the group's offsets; commit an offset."""
+        """Commit an offset; in protocol 1, first add the group's offsets to the transaction."""
         if self.protocol == 1:
             self.add_offsets()
         self.commit_offset()

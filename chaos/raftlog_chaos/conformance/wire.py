@@ -71,7 +71,7 @@ class Connection:
             raise Undecodable(str(error)) from None
 
     def has_answer(self, *, within_s: float = 0.0) -> bool:
-        """Whether bytes have come, or come in that time, or the connection is closed."""
+        """Return whether bytes have come, or come in that time, or the connection is closed."""
         return bool(readable([self._socket], within_s))
 
     def receive_bytes(self) -> bytes:

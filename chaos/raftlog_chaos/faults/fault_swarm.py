@@ -169,7 +169,7 @@ class FaultSwarm:
         self.cluster.crash_at_work(one, self.chance.choice(CHANGES), lambda: self._bring_back(one))
 
     def vanish(self) -> None:
-        """Power loss without a reset to the peers."""
+        """Cut a node's power without a reset to the peers."""
         self.cluster.crash(self._one(), silent=True)
 
     def _pair(self) -> tuple[int, int]:
@@ -194,7 +194,7 @@ class FaultSwarm:
             self.loop.clog(other, one, (port,))
 
     def swizzle(self) -> None:
-        """Hosts become unreachable, host by host, and reachable again in another order."""
+        """Make hosts unreachable, host by host, and reachable again in another order."""
         hosts = [each.host for each in self.cluster.nodes.values()]
         chosen = self.chance.sample(hosts, self.chance.randint(1, len(hosts)))
         at_s = 0.0
@@ -211,14 +211,14 @@ class FaultSwarm:
                 self.loop.clog(other.host, host)
 
     def blackout_and_back(self) -> None:
-        """All nodes lose power at once; they come back in turn."""
+        """Cut the power of all nodes at once, and restart them in turn."""
         self.cluster.crash(*self.cluster.nodes)
         if self.chance.random() < 0.8:
             for node_id in self.cluster.nodes:
                 self._bring_back(node_id)
 
     def relay(self) -> None:
-        """The nodes lose power in turn, each when the last node may be back or not."""
+        """Cut the power of each node in turn, whether or not the previous node is back."""
         at_s = 0.0
         for node_id in self.chance.sample(sorted(self.cluster.nodes), len(self.cluster.nodes)):
             self.loop.call_later(at_s, self.cluster.crash, node_id)

@@ -220,7 +220,7 @@ class Nemesis:
 
 
 def is_whole(view: ClusterState, testbed: Testbed) -> bool:
-    """Every node is ready, and every partition has a leader and all its replicas in sync."""
+    """Return whether every node is ready, and every partition has a leader and all its replicas in sync."""
     return (
         view.ready == frozenset(testbed.nodes)
         and not view.voters_behind

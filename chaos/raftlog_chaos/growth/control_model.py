@@ -135,14 +135,14 @@ class ControlModel:
         self.ask(AlterPartition(state.leader, leader_epoch, (change,)))
 
     def kill(self, broker_id: int) -> None:
-        """A broker's connection drops, and its port refuses."""
+        """Drop a broker's connection, and let its port refuse new connections."""
         self.active.peer_lost(broker_id, self.now)
         self.active.on_probe_result(broker_id, "refused", self.now)
         self._commit()
         assert self.image.brokers[broker_id].fenced, "the broker was not fenced"
 
     def fail_over(self) -> None:
-        """Another controller takes over and hears of every broker."""
+        """Let another controller take over; every broker registers with it."""
         self.elect(VOTERS[1])
         assert self.active.active, "the controller did not become active"
         for broker_id in self.brokers:

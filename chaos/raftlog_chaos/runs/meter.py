@@ -94,7 +94,7 @@ class UnavailabilityMeter:
         self._thread.join()
 
     def acknowledged(self, since: float) -> bool:
-        """Has every partition acknowledged a record that was sent and acked after `since` (time.monotonic)?"""
+        """Return whether every partition acknowledged a record sent after `since` (time.monotonic)."""
         return all(each.acked_at and each.acked_at[-1] > since for each in self.beats)
 
     def longest_gaps(self, started: float, ended: float) -> list[Gap]:

@@ -22,7 +22,7 @@ class OpenTestbed(Testbed, Protocol):
     """librdkafka's settings of authenticated clients."""
 
     def logs(self) -> Mapping[int, Path]:
-        """The path of each node's log."""
+        """Return the path of each node's log."""
 
     def fallen(self) -> Mapping[int, str]:
         """Return the nodes that ended without a stop request, and how; also nodes that run again."""

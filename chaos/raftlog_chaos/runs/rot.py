@@ -28,13 +28,13 @@ class RotWatch:
         self._planted: list[_Planted] = []
 
     def note(self, node_id: int, rot: Rot, log_path: Path) -> None:
-        """A bit was flipped in the files of a node that does not run."""
+        """Note that a bit was flipped in the files of a node that does not run."""
         if rot.is_due:
             size = log_path.stat().st_size if log_path.exists() else 0
             self._planted.append(_Planted(node_id, Path(rot.path).parent, log_path, size))
 
     def forget(self, node_id: int) -> None:
-        """The node's disk was replaced."""
+        """Forget the flipped bits of a replaced disk."""
         self._planted = [each for each in self._planted if each.node_id != node_id]
 
     def unnoticed(self) -> Iterator[str]:

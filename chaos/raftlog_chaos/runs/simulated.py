@@ -76,19 +76,19 @@ class OpenSimTestbed(SimTestbed):
     client_settings: Mapping[str, str] = MappingProxyType({})
 
     def logs(self) -> Mapping[int, Path]:
-        """Simulated nodes keep no logs."""
+        """Return no paths: simulated nodes write no log files."""
         return {}
 
     def fallen(self) -> Mapping[int, str]:
-        """Empty: a node that ends for no reason is among the cluster's failures, which no case excuses."""
+        """Return none: a node that ends for no reason is among the cluster's failures, which no case excuses."""
         return {}
 
     def violations(self) -> Sequence[str]:
-        """None: hanging nodes and rot that is not noticed are among the cluster's failures here."""
+        """Return none: here hanging nodes and unnoticed rot are among the cluster's failures."""
         return ()
 
     async def close(self) -> None:
-        """The world ends with its loop."""
+        """Return at once: the simulated cluster ends with its loop."""
 
 
 class SimulatedRun(NamedTuple):

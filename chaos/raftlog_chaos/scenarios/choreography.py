@@ -45,7 +45,7 @@ class Choreography(Endurance):
         self.partition = self.chance.randrange(PARTITIONS)
 
     def state(self) -> PartitionState:
-        """The newest image's state of the partition."""
+        """Return the partition's state in the newest image."""
         state = self.cluster.state(TOPIC, self.partition)
         assert state is not None
         return state
@@ -138,7 +138,7 @@ class Choreography(Endurance):
         await self.cluster.until(lambda: book.commits >= wanted, within_s, "committed")
 
     def power(self) -> bool:
-        """Whether a crash loses the unsynced data."""
+        """Return whether a crash loses the unsynced data."""
         return self.chance.random() < 0.7
 
     def stop(self) -> None:

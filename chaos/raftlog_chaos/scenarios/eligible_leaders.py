@@ -61,7 +61,7 @@ class Leaving(Choreography):
         self.cluster.start(node_id, *(each for each in others if each != leader))
 
     async def leads_again(self, leader: int, first: int, second: int) -> None:
-        """The leader dies too. The replica that left last but one leads without it, though the third is there."""
+        """Crash the leader too. The replica that left last but one leads without it, though the third runs."""
         self.cluster.crash(leader, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.3))
         order = [first, second] if self.chance.random() < 0.5 else [second, first]
@@ -72,14 +72,16 @@ class Leaving(Choreography):
         await self.served(2)
 
     async def unregistered(self, leader: int, second: int) -> None:
-        """The replica is unregistered while it is in sync and runs. It is not eligible, whatever its disk."""
+        """Unregister the replica while it is in sync and runs. It is not eligible, whatever its disk."""
         await self.submit(UnregisterBroker(second))
         await self.until_isr(leader)
         self.cluster.crash(second, power_loss=self.power())
         await self.lost_disk(leader, second)
 
     async def lost_disk(self, leader: int, second: int) -> None:
-        """The replica that left last but one gets a new disk: it counts no more, and the leader may die soon."""
+        """Give the replica that left last but one a new disk: it is no longer eligible, and the leader may
+        crash soon.
+        """
         self.cluster.wipe(second)
         self.comes_back(second, leader)
         await asyncio.sleep(self.a_while(0.0, 0.2, 1.0))
@@ -87,7 +89,7 @@ class Leaving(Choreography):
         await asyncio.sleep(self.a_while(0.2, 1.0))
 
     async def leader_alone(self, leader: int, second: int) -> None:
-        """The leader is enough from now on; it dies soon, and the other comes back first."""
+        """Let the leader alone be enough in sync, crash it soon, and bring the other replica back first."""
         if self.chance.random() < 0.5:
             self.comes_back(second, leader)
             self.loop.cut(self.cluster.nodes[leader].host, self.cluster.nodes[second].host)
@@ -99,7 +101,9 @@ class Leaving(Choreography):
         self.loop.heal()
 
     async def rotten_leader(self, leader: int, first: int, second: int) -> None:
-        """The leader dies, its log rots, and it is back first: it leads for reading, until the other replica comes."""
+        """Crash the leader, flip bits of its log, and start it first: it serves reads only, until the other replica
+        comes.
+        """
         cluster = self.cluster
         cluster.may_rot = True
         cluster.crash(leader)

@@ -114,7 +114,7 @@ class Endurance:
             raise AssertionError(f"{error} ({self.describe()})") from None
 
     def describe(self) -> str:
-        """The state of the partitions, for a person."""
+        """Describe the state of the partitions for a person."""
         lines = []
         for index in range(PARTITIONS):
             state = self.cluster.state(TOPIC, index)

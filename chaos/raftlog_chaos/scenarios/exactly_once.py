@@ -90,7 +90,7 @@ class ExactlyOnce:
         await self.progress(1)
 
     def kind_of(self, transactional_id: str) -> type[ExactlyOnceWorker]:
-        """The kind of the workers of an id."""
+        """Return the kind of the workers that use a transactional id."""
         return self.kind
 
     def _employ(self, name: str, transactional_id: str) -> ExactlyOnceWorker:

@@ -102,7 +102,7 @@ class Extras:
             await asyncio.sleep(max(0.0, mover.certain_at - self.loop.time()))
 
     async def finish(self, seconds: float) -> None:
-        """After the storm: read everything, delete the temporary topics. AssertionError after so many virtual
+        """Read everything after the storm, and delete the temporary topics. Raises AssertionError after so many virtual
         seconds.
         """
         if self.log is not None:

@@ -45,7 +45,7 @@ class LogTrouble(Choreography):
                 await self.loop.host("rude").start(_until_closed(sim_node.host.name))
 
     def is_fenced(self, node_id: int) -> bool:
-        """Whether the newest metadata has a broker fenced."""
+        """Return whether the newest metadata has a broker fenced."""
         image = self.cluster.newest_image()
         broker = None if image is None else image.brokers.get(node_id)
         return broker is None or broker.fenced

@@ -70,7 +70,7 @@ class NamesOutOfOrder(Choreography):
                 self.cluster.nodes[state.leader].host.call(self.ledger.step, replica)
 
     def trouble(self) -> None:
-        """Sometimes set a trap on a node, or isolate the leader of the ledger."""
+        """Set a trap on a node, or isolate the leader of the ledger, now and then."""
         if self.chance.random() < CUT_RATE and len(self.cluster.running()) == len(self.cluster.nodes):
             chosen, changes = (
                 self.chance.choice(list(self.cluster.nodes)),

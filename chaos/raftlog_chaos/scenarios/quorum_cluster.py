@@ -40,13 +40,13 @@ class Oracle:
         """Batches that committed while their proposer still led, so that their senders got an acknowledgement."""
 
     def applied(self, node: int, position: int, data: bytes) -> None:
-        """State machine safety: at one position all nodes apply the same."""
+        """Check state machine safety: at one position all nodes apply the same."""
         if position == len(self.committed):
             self.committed.append(data)
         assert self.committed[position] == data, f"node {node} applied {data!r} at {position}"
 
     def led(self, node: int, term: int) -> None:
-        """Election safety: one leader a term."""
+        """Check election safety: at most one leader a term."""
         assert self.leaders.setdefault(term, node) == node, f"{node} and {self.leaders[term]} lead {term}"
 
 
@@ -255,7 +255,7 @@ class QuorumCluster:
         return leader
 
     def applied(self, mark: bytes, *nodes: int) -> bool:
-        """Whether a batch was applied on all of some nodes (default: all voters)."""
+        """Return whether a batch was applied on all of some nodes (default: all voters)."""
         wanted = [self.machines.get(node) for node in nodes or self.hosts]
         return all(
             machine is not None and any(data.startswith(mark + b"@") for data in machine.data)
@@ -280,7 +280,9 @@ class QuorumCluster:
         )
 
     def all_answered(self) -> bool:
-        """Whether a leader knows of every voter that it has all: its connections serve in both directions again."""
+        """Return whether a leader knows of every voter that it has all: its connections serve in both
+        directions again.
+        """
         leader = self.leading()
         if leader is None:
             return False

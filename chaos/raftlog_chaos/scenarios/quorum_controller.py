@@ -115,7 +115,7 @@ class Controllers:
         self._later(self.cluster.resume, one)
 
     def isolate(self) -> None:
-        """One node can reach no other; its clients reach it still."""
+        """Isolate a node from all others; its clients still reach it."""
         one = self._one()
         host = self.cluster.nodes[one].host
         how = self.chance.choice(("cut", "deaf", "mute"))
@@ -136,22 +136,20 @@ class Controllers:
         self.loop.cut(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
 
     def blackout(self) -> None:
-        """Power loss of all at once."""
+        """Cut the power of all nodes at once."""
         self.cluster.crash(*self.cluster.nodes)
         for node_id in self.cluster.nodes:
             self._later(self.cluster.start, node_id)
 
     def hand_over(self) -> None:
-        """The controller gives the lead to another voter."""
+        """Let the controller transfer its leadership to another voter."""
         leader = self.cluster.leader_id()
         sim_node = None if leader is None else self.cluster.nodes[leader]
         if sim_node is not None and sim_node.node is not None and sim_node.node.control.quorum is not None:
             sim_node.host.start(sim_node.node.control.quorum.transfer_leadership())
 
     async def depart(self) -> None:
-        """A node takes long to end: it votes meanwhile, but leads no more, and is not elected even if all others are
-        lost.
-        """
+        """Stop a node slowly: it still votes, but leads no more, and is not elected even if all others are lost."""
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         one, leader = self._one(), None
@@ -179,7 +177,7 @@ class Controllers:
             self.cluster.crash(one)
 
     async def stall(self) -> None:
-        """All nodes of a healthy cluster stall together: no broker is fenced for a common pause."""
+        """Stall all nodes of a healthy cluster together: no broker is fenced for a common pause."""
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         await asyncio.sleep(1.0)

@@ -146,7 +146,7 @@ class QuorumFaultSwarm:
         return pair[0], pair[1]
 
     def isolate(self) -> None:
-        """One voter can no longer reach the others, or not hear them, or both."""
+        """Isolate a voter: it can no longer reach the others, or not hear them, or both."""
         self._isolate(self._one(), self.chance.choice(("cut", "deaf", "mute")))
 
     def _isolate(self, one: int, how: str) -> None:
@@ -161,7 +161,7 @@ class QuorumFaultSwarm:
                 self.loop.clog(host, other)
 
     def hand_over(self) -> None:
-        """The leader asks another voter to lead."""
+        """Let the leader transfer its leadership to another voter."""
         leader = self.cluster.leading()
         if leader is not None and leader in self.cluster.nodes:
             self.cluster.hosts[leader].call(self.cluster.nodes[leader].driver.transfer_leadership)
@@ -177,7 +177,7 @@ class QuorumFaultSwarm:
         self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, self.cluster.hosts[leader])
 
     def hunt(self) -> None:
-        """The next leaders die young, or lose sight of the others."""
+        """Crash the next leaders soon after their election, or isolate them."""
         self._hunting = self.chance.randint(1, 4)
         leader = self.cluster.leading()
         if leader is not None:
@@ -189,7 +189,7 @@ class QuorumFaultSwarm:
             self._later(self.chance.choice(YOUNG_S), self._lose, node)
 
     def waver(self) -> None:
-        """The next voters die right after their vote, and are back while other candidates still ask for their votes."""
+        """Crash the next voters right after their vote, and restart them while other candidates still ask for votes."""
         self._wavering = self.chance.randint(1, 4)
 
     def _voted(self, node: int) -> None:

@@ -108,7 +108,7 @@ class Moves(Choreography):
         assert found == wanted, f"{TOPIC}-{index} is on {found}, not on {wanted}"
 
     async def drained(self) -> None:
-        """A broker transfers all its leaderships, leads no moving partition, and may lead again."""
+        """Drain a broker, check that it leads no partition that is being moved, and let it lead again."""
         node_id = self.chance.choice(tuple(self.cluster.nodes))
         reply = await self.submit(DrainBroker(node_id))
         assert isinstance(reply, BrokerDrain)
@@ -131,7 +131,7 @@ class Moves(Choreography):
         return await sim_node.host.start(sim_node.node.control.submit(request))
 
     def check_folders(self) -> None:
-        """No node holds a live log of a partition of which it is no replica."""
+        """Check that no node holds a live log of a partition of which it is no replica."""
         for node_id, sim_node in self.cluster.nodes.items():
             disk = sim_node.host.disk
             with disk.undisturbed():

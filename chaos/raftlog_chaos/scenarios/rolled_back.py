@@ -67,7 +67,9 @@ class RolledBack(Choreography):
         self.rolled_back.append(victim)
 
     def judge_copies(self) -> None:
-        """Each copy was noticed, perhaps by several registrations, and no other folder was reported as a copy."""
+        """Check that each copy was noticed, perhaps by several registrations, and that no other folder was reported as
+        a copy.
+        """
         missed = set(self.rolled_back) - set(self.noticed)
         assert not missed, f"nodes {sorted(missed)} brought back an older copy, and it passed for the newest"
         wrong = set(self.noticed) - set(self.rolled_back)

@@ -48,7 +48,7 @@ class StoredConfigs(Choreography):
         self._admin = ConfigAdmin(self._client)
 
     async def store(self) -> None:
-        """As an older release: set values that are refused today, all of them or some."""
+        """Set some or all of the values that this release refuses, as an older release did."""
         await self._on_wire(create_topic(self._client, OLD_TOPIC, partitions=1))
         with any_value_accepted():
             for kind, name in RESOURCES:

@@ -126,7 +126,7 @@ class VoterIdentity(Choreography):
     # -- what is done
 
     async def empty_disk_and_laggard(self) -> None:
-        """One voter lacks a topic, and a voter that had it gets an empty disk: the two elect no leader without the
+        """Empty the disk of a voter that had a topic, while another lacks it: the two elect no leader without the
         third.
         """
         leader = await self.controller()
@@ -143,7 +143,7 @@ class VoterIdentity(Choreography):
         self.cluster.start(leader)
 
     async def empty_disk_and_stale_leader(self) -> None:
-        """A deposed leader meets a voter that lost its vote for the new leader with its disk."""
+        """Reconnect a deposed leader with a voter that lost its vote for the new leader with its disk."""
         leader = await self.controller()
         victim, heir = self._followers_of(leader)
         self._cut_controllers(leader, [heir, victim])
@@ -160,12 +160,12 @@ class VoterIdentity(Choreography):
         self.loop.heal()
 
     async def copy_beside(self) -> None:
-        """A copy of a running node's folders runs beside it: the others stay linked to the original."""
+        """Run a copy of a running node's folders beside it: the others stay linked to the original."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         await self._second_node(node_id, with_data=True)
 
     async def copy_at_another_voter(self) -> None:
-        """The original reaches only one of the other voters, and its copy only the other voter: just one of the two is
+        """Let the original reach only one of the other voters, and its copy only the other: just one of the two is
         linked.
         """
         original, (first, second) = max(self.cluster.nodes), sorted(self.cluster.nodes)[:2]
@@ -185,7 +185,7 @@ class VoterIdentity(Choreography):
         copy.end()
 
     async def wrong_number(self) -> None:
-        """A new node with an empty folder has the id of a running node."""
+        """Start a new node with an empty folder and the id of a running node."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         await self._second_node(node_id, with_data=False)
 
@@ -216,7 +216,7 @@ class VoterIdentity(Choreography):
         return found
 
     async def lost_properties(self) -> None:
-        """The meta.properties of a stopped node is empty, missing or another folder's: it starts with its own only."""
+        """Empty, remove or swap the meta.properties of a stopped node: it starts with its own only."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         sim_node = self.cluster.nodes[node_id]
         self.cluster.crash(node_id)
@@ -250,7 +250,7 @@ class VoterIdentity(Choreography):
         return False
 
     async def most_disks_empty(self) -> None:
-        """Two of three disks are empty: no cluster is formed, before or after the third node is back."""
+        """Empty two of three disks: no cluster is formed, before or after the third node is back."""
         survivor = self.chance.choice(sorted(self.cluster.nodes))
         emptied = [each for each in self.cluster.nodes if each != survivor]
         self.cluster.crash(*self.cluster.nodes)

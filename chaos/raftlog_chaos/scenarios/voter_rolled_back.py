@@ -66,9 +66,7 @@ class VoterRolledBack(VoterIdentity):
     # -- what is done
 
     async def older_copy_and_laggard(self) -> None:
-        """One voter lacks a topic, and a voter that had it is rolled back: the two elect no leader without the
-        third.
-        """
+        """Roll back a voter that had a topic, while another lacks it: the two elect no leader without the third."""
         leader = await self.controller()
         victim, laggard = self._followers_of(leader)
         copied = await self._copy_and_restart(victim)
@@ -98,7 +96,7 @@ class VoterRolledBack(VoterIdentity):
         self.cluster.start(leader)
 
     async def older_copy_and_stale_leader(self) -> None:
-        """A deposed leader meets a voter that lost its vote for the new leader with its newer folder."""
+        """Reconnect a deposed leader with a voter that lost its vote for the new leader with its newer folder."""
         first = await self.controller()
         victim = self._followers_of(first)[0]
         copied = await self._copy_and_restart(victim)
@@ -120,7 +118,7 @@ class VoterRolledBack(VoterIdentity):
         self.loop.heal()
 
     async def older_copy_of_the_same_incarnation(self) -> None:
-        """The copy was made while the voter ran, so no number is missing: its leader knows that it had more."""
+        """Restore a copy made while the voter ran, so no number is missing: its leader knows that it had more."""
         leader = await self.controller()
         victim = self._followers_of(leader)[0]
         former = self.voter_directory(victim)
@@ -137,7 +135,7 @@ class VoterRolledBack(VoterIdentity):
         await self._found_out(victim, former)
 
     async def killed_again_and_again(self) -> None:
-        """All voters are killed at moments of their start, and only two of them come back: they elect."""
+        """Kill all voters at moments of their start, and restart only two of them: they elect a leader."""
         before = {each: self.voter_directory(each) for each in self.cluster.nodes}
         absent = self.chance.choice(sorted(self.cluster.nodes))
         await asyncio.sleep(WRITTEN_S)

@@ -1,8 +1,9 @@
 """The scenario of voters that are added, removed and replaced, with crashes at every step: no committed entry is lost.
 
 At first a disk may be replaced while the config's voters become the first set. Faults follow each change as soon as a
-node has the new set in its log. Nodes crash with and without the loss of power,
-or lose touch. So sets are truncated, found again at a start, and carried by snapshots. Afterwards all nodes hold the
+node has the new set in its log (`failing_voters`). So sets are truncated, found again at a start, and carried by
+snapshots. Voters move, one after the other or all at once while they are down, and ask for their new addresses
+themselves (`voter_addresses`). A node that cannot be reached holds up no other change. Afterwards all nodes hold the
 same, and the observer has followed all the while. Started again, it finds the present voters, whatever its config says.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,11 +21,13 @@ from raftlog.base.errors import DuplicateVoter, KafkaError, VoterNotFound
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
-from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.quorum.voter_requests import VoterRequests
 from raftlog.quorum.voters_record import Voter, VotersRecord, decode_voters
+from raftlog_chaos.scenarios.failing_voters import FailingVoters
 from raftlog_chaos.scenarios.quorum import QuorumShape, Report
-from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster, WatchedNode
+from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, PORT, QuorumCluster, WatchedNode
 from raftlog_chaos.scenarios.raft_properties import HeldLog, RaftProperties
+from raftlog_chaos.scenarios.voter_addresses import HeardAddresses, OwnMoves
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES: Final = 5
@@ -38,19 +40,23 @@ KEPT_AFTER_S: Final = 4.0
 CHANGED_WITHIN_S: Final = 60.0
 """The longest time until a change succeeds once all nodes run, virtual seconds."""
 
-DELAYS_S: Final = (0.0, 0.0, 0.0005, 0.002, 0.005, 0.02, 0.1, 0.5)
-"""From a set in a log to a fault."""
+BESIDE_S: Final = 2.0
+"""How long a change may take while another waits for a node that cannot be reached, virtual seconds."""
 
-LASTS_S: Final = (0.05, 0.3, 1.0, 2.5)
+WAITS_S: Final = 4.0
+"""How long that other waits, virtual seconds."""
+
+MOVED_WITHIN_S: Final = 60.0
+"""The longest time until the set names the new addresses of voters that all run, virtual seconds."""
 
 RECORDS: Final = b"directory"
 """Begins the batches that record the directory of a voter, as `VoterRegistered` does."""
 
-Change = Callable[[VoterChanges, float], Coroutine[Any, Any, None]]
+Change = Callable[[VoterRequests, float], Coroutine[Any, Any, None]]
 
 
 async def _call(
-    change: Callable[..., Coroutine[Any, Any, None]], changes: VoterChanges, until: float
+    change: Callable[..., Coroutine[Any, Any, None]], changes: VoterRequests, until: float
 ) -> None:
     await change(changes, until=until)
 
@@ -87,6 +93,8 @@ class VotersProperties(RaftProperties):
 
     def __init__(self, ids: Iterable[int], directories: Mapping[int, UUID] | None = None) -> None:
         self._ids = set(ids)
+        self.addresses: HeardAddresses | None = None
+        """Where the nodes have listened; None: not checked."""
         self._set_at = 0
         self._directories = directories or {}
         self._named: Mapping[int, UUID] = {}
@@ -97,7 +105,10 @@ class VotersProperties(RaftProperties):
         commit_index = driver.core.commit_index
         command = driver.journal.voters_at(commit_index)
         if command and commit_index > self._set_at:
-            self._named = decode_voters(command).directories()
+            record = decode_voters(command)
+            if self.addresses is not None:
+                self.addresses.check(record)
+            self._named = record.directories()
             self._set_at, self._ids = commit_index, set(self._named)
             self.majority = len(self._ids) // 2 + 1
 
@@ -113,37 +124,35 @@ class VotersProperties(RaftProperties):
         self._votes = {each: voted for each, voted in self._votes.items() if each[0] != node}
 
 
-class VotersChange:
+class VotersChange(FailingVoters):
     """A quorum of changing voters, its clients, and the faults against it."""
 
     def __init__(self, loop: SimLoop) -> None:
-        self.loop = loop
-        self.chance = random.Random(loop.stream("voters").random())
+        chance = random.Random(loop.stream("voters").random())
         self.shape = QuorumShape(loop)
-        self.cluster = QuorumCluster(loop, NODES, compaction=self.shape.compaction, sizes=self.shape.sizes)
+        cluster = QuorumCluster(loop, NODES, compaction=self.shape.compaction, sizes=self.shape.sizes)
+        super().__init__(loop, cluster, chance)
         for host, offload_s in zip(self.cluster.hosts.values(), self.shape.offloads_s * NODES, strict=False):
             host.offload_s = offload_s
         initial = self.chance.sample(sorted(self.cluster.hosts), self.chance.choice((1, 3, 3)))
         self.addresses = dict(self.cluster.voters)
         self.cluster.voters = {node: self.addresses[node] for node in sorted(initial)}
-        self.directories = {node: self._directory() for node in self.cluster.hosts}
+        self.directories = {node: self._new_directory() for node in self.cluster.hosts}
         self.law = self.cluster.law = VotersProperties(initial, self.directories)
+        self.heard_at = self.law.addresses = HeardAddresses(self.addresses)
+        self.moves = OwnMoves(self.cluster)
         self.initial = {node: self.directories[node] for node in initial}
         self.cluster.on_made = self._made
-        self.counts: Counter[str] = Counter()
-        self._up = set(self.cluster.hosts)
-        self._stays_down = 0
-        self._faults_left = 0
         self._number = 0
-        self._ended = False
 
-    def _directory(self) -> UUID:
+    def _new_directory(self) -> UUID:
         return UUID(int=self.chance.getrandbits(128), version=4)
 
     def _made(self, quorum: Quorum, machine: WatchedNode) -> None:
         node = quorum.node_id
         quorum.identity = replace(quorum.identity, directory_id=self.directories[node])
         quorum.recorded_voters = Recorded(machine, self.initial)
+        self.moves.watch(quorum, machine)
 
     # -- the course ------------------------------------------------------------------------
 
@@ -156,10 +165,9 @@ class VotersChange:
         await cluster.commit(b"begin", *self.initial)
         if len(self.initial) > 1 and self.chance.random() < 0.7:
             await self._replace_before()
-        self._disturb()
+        self.disturb()
         await self._until_changed(self._make_dynamic, lambda record: True)
-        self._faults_left = 0
-        self.back()
+        self.end_faults()
         await cluster.settle(b"dynamic")
         record = await self._record()
         for node, directory_id in record.directories().items():
@@ -167,10 +175,10 @@ class VotersChange:
                 await self._remove(node, directory_id)
                 await self._add(node)
 
-    async def _make_dynamic(self, changes: VoterChanges, until: float) -> None:
+    async def _make_dynamic(self, changes: VoterRequests, until: float) -> None:
         """Write the first set, and check that it names the directories which the log before it records."""
         quorums = (each for each in self.cluster.nodes.values() if each.started)
-        driver = next(each.driver for each in quorums if each.voter_changes is changes)
+        driver = next(each.driver for each in quorums if each.voter_requests is changes)
 
         def propose_checked(command: bytes) -> int:
             named, recorded = decode_voters(command).directories(), driver.voters.recorded()
@@ -188,11 +196,11 @@ class VotersChange:
         leader = await self.cluster.leader(among=self.initial)
         node = self.chance.choice([each for each in self.initial if each != leader])
         others = [each for each in self.initial if each != node]
-        self._kill(node)
+        self.kill(node)
         await self.cluster.commit(b"without", *others)
         self.law.forget(node)
         self.cluster.wipe(node)
-        self.directories[node] = self._directory()
+        self.directories[node] = self._new_directory()
         self._boot(node)
         await self.cluster.until(lambda: bool(self._unrecorded()))
         self.counts["replaced before"] += 1
@@ -243,7 +251,9 @@ class VotersChange:
         if len(record.ids) > 1:
             ways += [self.remove] * 2
         if len(record.ids) >= 3:
-            ways += [self.replace, self.move]
+            ways += [self.replace, self.move, self.all_move]
+        if outside:
+            ways += [self.unreached]
         if outside and len(record.ids) > 1:
             ways += [self.two_at_once] * 2
         if len(record.ids) == 4:
@@ -260,13 +270,13 @@ class VotersChange:
         await self._add(node)
 
     async def _add(self, node: int) -> None:
-        voter = self._voter(node)
-        self._disturb()
+        voter = self.voter(node)
+        self.disturb()
         await self._until_changed(
             lambda changes, until: changes.add(voter, until), lambda record: record.find(node) == voter
         )
 
-    def _voter(self, node: int) -> Voter:
+    def voter(self, node: int) -> Voter:
         return Voter(node, self.directories[node].bytes, *self.addresses[node])
 
     async def remove(self, record: VotersRecord) -> None:
@@ -279,7 +289,7 @@ class VotersChange:
         await self._remove(node, self.directories[node])
 
     async def _remove(self, node: int, directory_id: UUID) -> None:
-        self._disturb()
+        self.disturb()
         await self._until_changed(
             lambda changes, until: changes.remove(node, directory_id, until),
             lambda record: record.find(node) is None,
@@ -295,16 +305,16 @@ class VotersChange:
         if len(others) >= 2 and self.chance.random() < 0.7:
             nodes = self.chance.sample(others, 2)
             changes = [
-                partial(VoterChanges.remove, voter_id=each, directory_id=self.directories[each])
+                partial(VoterRequests.remove, voter_id=each, directory_id=self.directories[each])
                 for each in nodes
             ]
         else:
             nodes = self.chance.sample(outside, min(2, len(outside)))
-            changes = [partial(VoterChanges.add, voter=self._voter(each)) for each in nodes]
+            changes = [partial(VoterRequests.add, voter=self.voter(each)) for each in nodes]
         if self.chance.random() < 0.7:
             self._cut_from(leader, [each for each in record.ids if each not in nodes])
         await asyncio.gather(*(self._ask(leader, partial(_call, change)) for change in changes))
-        self._disturb()
+        self.disturb()
         for node in nodes:
             if node in record.ids:
                 await self._remove(node, self.directories[node])
@@ -328,14 +338,13 @@ class VotersChange:
                 self._part([next(each for each in others if each != node)], others)
 
         self.cluster.on_new_leader = cut_off
-        await self._ask(first, partial(_call, partial(VoterChanges.add, voter=self._voter(added))), 1.0)
+        await self._ask(first, partial(_call, partial(VoterRequests.add, voter=self.voter(added))), 1.0)
         end = self.loop.time() + 3.0
         await self.cluster.until(lambda: bool(second) or self.loop.time() > end)
         self.cluster.on_new_leader = lambda _node: None
         if second:
             left = next(each for each in others if each != second[0])
-            remove = partial(VoterChanges.remove, voter_id=left, directory_id=self.directories[left])
-            await self._ask(second[0], partial(_call, remove), 0.3)
+            await self.ask_to_remove(second[0], left, 0.3)
             self.loop.heal()
             rest = [each for each in others if each != left]
             self._part([first, added, left], rest)
@@ -350,23 +359,17 @@ class VotersChange:
         core = self.cluster.nodes[leader].driver.core
         return not core.is_leader or core.match_index(node) >= core.commit_index
 
-    def _part(self, some: Iterable[int], others: Iterable[int]) -> None:
-        for one in some:
-            for other in others:
-                if one != other:
-                    self.loop.cut(self.cluster.hosts[one], self.cluster.hosts[other])
-
     async def replace(self, record: VotersRecord) -> None:
         """A voter loses its disk: it is removed with its former directory, and added with the new."""
         node = self.chance.choice(record.ids)
         others = [each for each in record.ids if each != node]
         self._stays_down = node
-        self._kill(node)
+        self.kill(node)
         await self.cluster.commit(b"without%d" % self._number, *others)
         self.law.forget(node)
         self.cluster.wipe(node)
         self.cluster.configs[node] = {each: self.addresses[each] for each in others}
-        former, self.directories[node] = self.directories[node], self._directory()
+        former, self.directories[node] = self.directories[node], self._new_directory()
         self._stays_down = 0
         if self.chance.random() < 0.5:  # it runs with its empty disk meanwhile
             self._boot(node)
@@ -379,36 +382,93 @@ class VotersChange:
 
     async def move(self, record: VotersRecord) -> None:
         """A voter starts again with its disk at another address, and the set names it."""
-        node = self.chance.choice(record.ids)
+        await self._move_each(record, [self.chance.choice(record.ids)])
+
+    async def all_move(self, record: VotersRecord) -> None:
+        """Move all voters: in turn, or together while every node is down."""
+        nodes = self.chance.sample(record.ids, len(record.ids))
+        if self.chance.random() < 0.5:
+            await self._move_each(record, nodes)
+            return
+        self.counts["all at once"] += 1
+        self.kill_all()
+        for node in nodes:
+            self._readdress(node)
+        lists = {node: self.addresses[node] for node in record.ids}
+        for node in (*self.cluster.hosts, OBSERVER):  # an operator writes them into the configs
+            self.cluster.configs[node] = lists
+        self.back()
+        self.cluster.boot_observer()
+        await self._until_moved(nodes)
+
+    async def _move_each(self, record: VotersRecord, nodes: list[int]) -> None:
+        for node in nodes:
+            self.kill(node)
+            self._readdress(node)
+            self.cluster.configs[node] = {**record.addresses(), node: self.addresses[node]}
+            self.disturb()
+            self.back()
+            await self._until_moved([node])
+
+    def _readdress(self, node: int) -> None:
         host, port = self.addresses[node]
-        self._kill(node)
-        self.cluster.ports[node] = port + 1
         self.addresses[node] = host, port + 1
-        self._boot(node)
-        voter = self._voter(node)
-        self._disturb()
-        await self._until_changed(
-            lambda changes, until: changes.move(voter, until), lambda record: record.find(node) == voter
+        self.cluster.ports[node] = port + 1
+        self.heard_at.add(node, self.addresses[node])
+
+    async def _until_moved(self, nodes: list[int]) -> None:
+        def is_moved() -> bool:
+            committed = self.committed()
+            return committed is not None and all(committed.find(each) == self.voter(each) for each in nodes)
+
+        end = self.loop.time() + MOVED_WITHIN_S
+        while not is_moved():
+            assert self.loop.time() < end, (
+                f"the set does not name the new addresses of {nodes} for {MOVED_WITHIN_S} s"
+            )
+            await self.cluster.until(lambda: True)
+            await asyncio.sleep(0.05)
+            if self.loop.time() > end - MOVED_WITHIN_S / 2:
+                self.end_faults()
+
+    async def unreached(self, record: VotersRecord) -> None:
+        """Add a node at an address where it is not. It delays no other change, and is refused by name."""
+        self.end_faults()
+        await self.cluster.settle(b"reached%d" % self.cluster.oracle.acked)
+        leader = await self.cluster.leader()
+        outside = [each for each in self.cluster.hosts if each not in record.ids]
+        others = [each for each in record.ids if each != leader]
+        node = self.chance.choice(outside)
+        free = self.chance.choice([(f"n{node}", PORT - 1), self.addresses[leader]])
+        wrong = Voter(node, self.directories[node].bytes, *free)
+        refused: list[BaseException | None] = []
+        first = self.cluster.hosts[leader].start(
+            self.cluster.nodes[leader].voter_requests.add(wrong, self.loop.time() + WAITS_S)
         )
+        first.add_done_callback(lambda done: refused.append(done.exception()))
+        await self.cluster.until(lambda: self.cluster.nodes[leader].describe().change is not None)
+        if others:
+            began_at, gone = self.loop.time(), self.chance.choice(others)
+            await self.ask_to_remove(leader, gone, BESIDE_S)
+            if self.cluster.leading() == leader:
+                took = f"not within {self.loop.time() - began_at:.1f} s"
+                committed = self.committed()
+                assert committed is not None and committed.find(gone) is None, (
+                    f"{took} beside a node that is not reached"
+                )
+        await self.cluster.until(lambda: bool(refused))
+        if self.cluster.leading() == leader:
+            address = f"{wrong.host}:{wrong.port}"
+            assert isinstance(refused[0], KafkaError) and address in str(refused[0]), refused
 
     # -- asking -----------------------------------------------------------------------------
 
     async def _record(self) -> VotersRecord:
         """Return the voters once a leader has committed them."""
-        found: list[VotersRecord] = []
-
-        def committed() -> bool:
-            leader = self.cluster.leading()
-            if leader is None:
-                return False
-            driver = self.cluster.nodes[leader].driver
-            record = driver.voters.current
-            if record is not None and not driver.changes_voters:
-                found.append(record)
-            return bool(found)
-
-        await self.cluster.until(committed, CHANGED_WITHIN_S)
-        return found[-1]
+        await self.cluster.until(self.committed, CHANGED_WITHIN_S)
+        record = self.committed()
+        assert record is not None
+        return record
 
     async def _until_changed(self, change: Change, holds: Callable[[VotersRecord], bool]) -> None:
         """Ask leaders for a change until it is committed; all nodes run from the second attempt on."""
@@ -418,13 +478,13 @@ class VotersChange:
             if leader is not None:
                 await self._ask(leader, change)
             await self.cluster.until(lambda: True)
-            if self.cluster.leading() is not None and self._is_committed(holds):
+            record = self.committed()
+            if record is not None and holds(record):
                 return
             assert self.loop.time() < end, f"no change within {CHANGED_WITHIN_S} s: {self._why()}"
             await asyncio.sleep(0.05)
             if self.loop.time() > end - CHANGED_WITHIN_S / 2:
-                self._faults_left = 0
-                self.back()
+                self.end_faults()
 
     def _why(self) -> dict[int, object]:
         return {
@@ -437,16 +497,21 @@ class VotersChange:
             if quorum.started
         }
 
-    def _is_committed(self, holds: Callable[[VotersRecord], bool]) -> bool:
+    def committed(self) -> VotersRecord | None:
+        """Return the newest set of the leader once it is committed."""
         leader = self.cluster.leading()
         if leader is None:
-            return False
+            return None
         driver = self.cluster.nodes[leader].driver
-        record = driver.voters.current
-        return record is not None and not driver.changes_voters and holds(record)
+        return None if driver.changes_voters else driver.voters.current
+
+    async def ask_to_remove(self, leader: int, node: int, seconds: float) -> None:
+        """Send the request to a node once."""
+        remove = partial(VoterRequests.remove, voter_id=node, directory_id=self.directories[node])
+        await self._ask(leader, partial(_call, remove), seconds)
 
     async def _ask(self, leader: int, change: Change, seconds: float = ASK_S) -> None:
-        """Ask one node, and wait for the answer, the end of its process, or the deadline."""
+        """Send the request to a node, and wait for the answer, the end of its process, or the deadline."""
         ended: list[BaseException | None] = []
         quorum = self.cluster.nodes.get(leader)
         if quorum is None or not quorum.started:
@@ -454,7 +519,7 @@ class VotersChange:
 
         def ask() -> None:
             task = asyncio.get_running_loop().create_task(
-                change(quorum.voter_changes, self.loop.time() + seconds)
+                change(quorum.voter_requests, self.loop.time() + seconds)
             )
             task.add_done_callback(lambda done: ended.append(None if done.cancelled() else done.exception()))
 
@@ -468,85 +533,9 @@ class VotersChange:
             if not isinstance(ended[0], DuplicateVoter | VoterNotFound):
                 self.counts[f"refused {type(ended[0]).__name__}"] += 1
 
-    # -- faults -----------------------------------------------------------------------------
-
-    def _disturb(self) -> None:
-        """Have faults follow the next sets in any log."""
-        self._faults_left = self.chance.choice((0, 1, 1, 2, 3))
-        for node, quorum in self.cluster.nodes.items():
-            if quorum.started:
-                self.watch(node, quorum)
-
-    def watch(self, node: int, quorum: Quorum) -> None:
-        """Inject a fault soon after a node has another set of voters in its log."""
-        driver = quorum.driver
-        if getattr(driver, "is_watched", False):
-            return
-        driver.is_watched = True  # type: ignore[attr-defined]
-        changed = driver.journal.on_voters
-
-        def on_voters() -> None:
-            changed()
-            self.loop.main.call(self._strike_soon, node)
-
-        driver.journal.on_voters = on_voters
-
-    def _strike_soon(self, node: int) -> None:
-        if self._faults_left > 0:
-            self._faults_left -= 1
-            leader = self.cluster.leading()
-            anyone = self.chance.choice(sorted(self.cluster.hosts))
-            target = self.chance.choice([node, node, leader or node, anyone])
-            self.loop.call_later(self.chance.choice(DELAYS_S), self._strike, target)
-
-    def _strike(self, node: int) -> None:
-        if node not in self.cluster.nodes or self._ended:
-            return
-        way = self.chance.choice([self._crash, self._crash, self._crash_all, self._cut, self._hush])
-        self.counts[way.__name__.strip("_")] += 1
-        way(node)
-
-    def _crash(self, node: int) -> None:
-        if node in self._up:
-            self._kill(node)
-            self.loop.call_later(self.chance.choice(LASTS_S), self._boot, node)
-
-    def _kill(self, node: int) -> None:
-        self._up.discard(node)
-        self.cluster.crash(node, power_loss=self.chance.random() < 0.7)
-
-    def _crash_all(self, _node: int) -> None:
-        for each in sorted(self.cluster.hosts):
-            self._crash(each)
-
-    def _cut(self, node: int) -> None:
-        self._cut_from(node, self.cluster.hosts)
-
-    def _cut_from(self, node: int, others: Iterable[int]) -> None:
-        self._part([node], others)
-        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal)
-
-    def _hush(self, node: int) -> None:
-        for each in self.cluster.hosts:
-            if each != node:
-                self.loop.clog(self.cluster.hosts[node], self.cluster.hosts[each])
-        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal)
-
-    def _boot(self, node: int) -> None:
-        if node not in self._up and node != self._stays_down and not self._ended:
-            self._up.add(node)
-            self.cluster.boot(node)
-
-    def back(self) -> None:
-        """Start all nodes, and open all links."""
-        self.loop.heal()
-        for node in self.cluster.hosts:
-            self._boot(node)
-
     async def end(self) -> Report:
         """Heal all, and compare all logs."""
-        self._faults_left = 0
-        self.back()
+        self.end_faults()
         self._ended = True
         await asyncio.sleep(1)
         cluster = self.cluster
@@ -568,7 +557,7 @@ class VotersChange:
         await asyncio.sleep(KEPT_AFTER_S)
         cluster.crash_observer()
         for node in set(cluster.hosts) - set(record.ids):
-            self._kill(node)
+            self.kill(node)
         cluster.boot_observer()
         await cluster.until(lambda: cluster.applied(b"end", OBSERVER))
 

@@ -294,12 +294,12 @@ class SimCluster:
         return all(quorum and quorum.linked(other) for quorum in quorums for other in self.nodes)
 
     def state(self, topic: str, index: int) -> PartitionState | None:
-        """The newest image's state of a partition."""
+        """Return a partition's state in the newest image."""
         image = self.newest_image()
         return None if image is None else image.partition(topic, index)
 
     def replica(self, node_id: int, topic: str, index: int) -> Partition | None:
-        """The replica as it is in the node's memory; None on a node that is down, or where -1 is no node."""
+        """Return the replica in the node's memory; None on a node that is down, or if `node_id` is -1."""
         found = self.nodes.get(node_id)
         node = None if found is None else found.node
         if node is None or node.broker is None:
@@ -313,7 +313,7 @@ class SimCluster:
         return None if state is None or replica is None else (self.nodes[state.leader], replica)
 
     def all_in_sync(self) -> bool:
-        """Whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
+        """Return whether each partition has a leader, and all its replicas in its ISR, as the newest metadata says."""
         image = self.newest_image()
         return image is not None and all(
             state.leader != NO_BROKER and set(state.isr) == set(state.replicas)

@@ -59,7 +59,7 @@ class SimSocket:
         return self._peer
 
     def setsockopt(self, *args: object) -> None:
-        """Options have no meaning here."""
+        """Ignore the option: it has no meaning here."""
 
 
 class Pipe:
@@ -104,7 +104,7 @@ class Pipe:
         self.arm()
 
     def resume(self, after_s: float) -> None:
-        """The link is free again: held bytes are sent again after a while, and the following bytes later."""
+        """Send the held bytes after a while, and the following bytes later: the link is free again."""
         now = self._loop.time()
         self._items = deque((max(arrival, now + after_s), item) for arrival, item in self._items)
         if self._items:
@@ -120,7 +120,7 @@ class Pipe:
         return self.receiver.holds_back or self.link.holds(self.port)
 
     def give_up(self) -> None:
-        """The sender gets no answer and ends the connection; the receiver hears of that, or not before it writes."""
+        """End the connection of a sender without an answer; the receiver learns of it, or not before it writes."""
         self._loop.network.effects["connection given up"] += 1
         self.sender.lose(TimeoutError(errno.ETIMEDOUT, "not acknowledged"))
         if self._loop.network.chance.random() < 0.5:
@@ -138,7 +138,7 @@ class Pipe:
         self.drop(self._loop.network.chance.randint(0, len(self._items)))
 
     def unlink(self) -> None:
-        """The connection is over at both ends."""
+        """Forget a connection that is over at both ends."""
         self.drop()
         self.link.pipes.pop(self, None)
 
@@ -345,27 +345,27 @@ class SimTransport(asyncio.Transport):
         return b""
 
     def end(self, error: Exception | None) -> None:
-        """The peer's end or reset has arrived."""
+        """Handle the arrival of the peer's end or reset."""
         if error is not None:
             self.lose(error)
         elif not self._closing and not self.get_protocol().eof_received():  # type: ignore[attr-defined]
             self.close()
 
     def drained(self) -> None:
-        """Bytes arrived at the peer: perhaps the protocol may write again."""
+        """Let the protocol write again if enough bytes have arrived at the peer."""
         if self._write_paused and self.get_write_buffer_size() <= self._limits[0] and not self._lost:
             self._write_paused = False
             self._loop.call_soon(self.get_protocol().resume_writing, context=self.context)
 
     def lose(self, error: Exception) -> None:
-        """The connection is gone; say so to the protocol."""
+        """Report the loss of the connection to the protocol."""
         if not self._closing:
             self._closing = True
             self.out.drop()
             self._loop.call_soon(self._connection_lost, error, context=self.context)
 
     def die(self, *, silent: bool) -> None:
-        """The process of this end was killed."""
+        """End the connection of a process that was killed."""
         self._closing = self._lost = True
         self.peer.out.drop()
         if silent:

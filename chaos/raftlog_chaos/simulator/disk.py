@@ -323,7 +323,7 @@ class SimDisk:
     # -- the faults ---------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """Power loss: keep what was synced and a seeded part of the rest."""
+        """Lose power: keep what was synced and a seeded part of the rest."""
         self.generation += 1
         self._trap = None
         self._root.crash(self._chance)
@@ -355,7 +355,7 @@ class SimDisk:
         self._trap = None
 
     def power_up(self) -> None:
-        """A machine begins to use the disk."""
+        """Let a machine begin to use the disk."""
         self._dead = False
 
     def set_trap(
@@ -366,7 +366,7 @@ class SimDisk:
         counted: frozenset[str] = CHANGES,
         under: str = "/",
     ) -> None:
-        """Before the next change but so many, in the midst of whatever its caller does, call `spring`.
+        """Call `spring` before the change after the next `changes`, in the midst of whatever its caller does.
 
         The call ends the caller's life: each operation fails from there on, until `power_up`. A crash disarms it.
         `counted`: the operations that count as changes, `under` a folder.
@@ -384,7 +384,7 @@ class SimDisk:
         error: int = errno.EIO,
         extent: Extent | None = None,
     ) -> None:
-        """Until `mend`, fail "open", "read", "write", "sync", "name" or "any" operations.
+        """Fail "open", "read", "write", "sync", "name" or "any" operations until `mend`.
 
         All under a path, or as `extent` says.
         """
@@ -406,7 +406,7 @@ class SimDisk:
             self._failures, self.capacity_bytes, self._trap, self._dead = kept
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
-        """Rot: one bit of a file changes, in memory and on the platter."""
+        """Flip one bit of a file, in memory and on the platter."""
         node = self._find(path)
         assert isinstance(node, Inode), path
         node.content[position] ^= 1 << bit
@@ -461,17 +461,17 @@ class SimDisk:
             self.on_sync()
 
     def peek(self, path: str) -> bytearray | None:
-        """The bytes that programs would read of a file, past faults, chance and time: for a watcher from outside."""
+        """Return the bytes of a file without faults, chance or a delay: for a watcher from outside."""
         node = self._find(path)
         return node.content if isinstance(node, Inode) else None
 
     def has_rotted(self, path: str, where: range) -> bool:
-        """Whether a bit of a file flipped there, without a later overwrite."""
+        """Return whether a bit of a file flipped there, without a later overwrite."""
         node = self._find(path)
         return isinstance(node, Inode) and any(at in where for at in node.flipped)
 
     def lies_about(self, path: str) -> bool:
-        """Whether a sync of a path reports success without effect."""
+        """Return whether a sync of a path reports success without effect."""
         lied = self.lies is not None and self.lies(path)
         self.effects["sync was a lie"] += lied
         return lied

@@ -171,12 +171,14 @@ class Host:
             self.disk.release()
 
     def pause(self) -> None:
-        """SIGSTOP: the kernel still accepts connections and bytes, while the process stands still."""
+        """Pause the process as SIGSTOP does: the kernel still accepts connections and bytes."""
         self.process.paused = True
         self.note("paused")
 
     def resume(self) -> None:
-        """SIGCONT. Due callbacks run before what has arrived (uvloop), or as it came (asyncio polls first)."""
+        """Resume the process (SIGCONT). Due callbacks run before what has arrived (uvloop), or as it came (asyncio
+        polls first).
+        """
         process = self.process
         process.paused = False
         if self._order() < 0.5:
@@ -191,7 +193,7 @@ class Host:
         self._drifts_since = self.loop.time()
 
     def wall_clock_ms(self) -> int:
-        """Wall time in ms, `clock_offset_ms` off, and what it has drifted."""
+        """Return the wall time in ms, `clock_offset_ms` off, with the drift since."""
         now = self.loop.time()
         drifted_s = self._drift * (now - self._drifts_since)
         return WALL_EPOCH_MS + int((now + drifted_s) * 1000) + self.clock_offset_ms

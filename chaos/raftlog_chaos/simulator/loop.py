@@ -243,7 +243,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Cancelled timers fall out of the heap when their time comes."""
 
     def woke(self, process: Process) -> None:
-        """A process that was paused may run again."""
+        """Let a process run that was paused."""
         if process.ready and process not in self._busy:
             self._busy.append(process)
 
@@ -354,7 +354,7 @@ class SimLoop(asyncio.BaseEventLoop):
         raise RuntimeError("a simulation has no threads: use env.offload")
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
-        """Signals do not happen here."""
+        """Ignore the handler: a simulated process gets no signals."""
 
     def remove_signal_handler(self, sig: int) -> bool:
         return False

@@ -74,7 +74,7 @@ class Link:
         self.waiting: list[asyncio.Future[None]] = []
 
     def holds(self, port: int) -> bool:
-        """Whether what belongs to a connection with that listening port stands still."""
+        """Return whether what belongs to a connection with that listening port stands still."""
         return self.clogged or port in self.clogged_ports
 
 
@@ -195,7 +195,7 @@ class Network:
             transport.die(silent=silent)
 
     def host_started(self, host: Host) -> None:
-        """A new process answers packets for the connections of the old process with resets."""
+        """Reset the connections of a host's former process."""
         for transport in [each for each in self._transports if each.peer.process.host is host]:
             if not transport.peer.process.alive:
                 transport.lose(ConnectionResetError(errno.ECONNRESET, "peer restarted"))
@@ -275,7 +275,7 @@ class Network:
             accepted.begin(factory())
 
     def forget(self, transport: SimTransport) -> None:
-        """An end of a connection that is over at both ends."""
+        """Forget an end of a connection that is over at both ends."""
         self._transports.pop(transport, None)
 
     async def _travel(self, link: Link, port: int) -> None:
@@ -292,7 +292,7 @@ class Network:
         await asyncio.sleep(self.delay(link))
 
     def delay(self, link: Link) -> float:
-        """How long a packet takes that gets through, perhaps not at the first try; seconds."""
+        """Return the seconds until a packet arrives, perhaps not at the first try."""
         shortest, longest = link.latency_s
         delay = self.chance.uniform(shortest, longest)
         if link.extra_s:
@@ -306,7 +306,9 @@ class Network:
         return delay
 
     def gives_up(self, link: Link) -> bool:
-        """Whether the sender of a packet on a lossy link gives its connection up: the packet is lost every time."""
+        """Return whether the sender of a packet on a lossy link gives its connection up: the packet is lost
+        every time.
+        """
         tries, again_s = 0, RESEND_S
         while again_s < GIVE_UP_S:
             tries, again_s = tries + 1, again_s * 2

@@ -81,7 +81,7 @@ class SimTestbed:
         self.cluster.crash(node_id, power_loss=False)
 
     async def power_cut(self, node_id: int) -> None:
-        """Peers may get a reset (a power supply that goes last) or no word at all."""
+        """Cut a node's power. Peers may get a reset (a power supply that goes last) or no packet at all."""
         self.cluster.crash(node_id, silent=self._chance.random() < 0.5)
 
     async def terminate(self, node_id: int) -> None:
@@ -114,7 +114,9 @@ class SimTestbed:
     # --- the disk and the clock
 
     async def trouble_disk(self, node_id: int, trouble: DiskTrouble) -> None:
-        """A failing disk may fail as a whole or in one folder, always or now and then, or only once."""
+        """Disturb a node's disk. A failing disk fails as a whole or in one folder, always or now and then, or only
+        once.
+        """
         failures = self._failures(node_id, trouble.failing) if trouble.failing else ()
         self.cluster.trouble_disk(node_id, trouble, *failures)
 
@@ -163,7 +165,7 @@ class SimTestbed:
         self.cluster.wipe(node_id)
 
     async def copy_disk(self, node_id: int) -> None:
-        """The node may run: it is what the snapshot of a machine holds."""
+        """Copy a node's disk. The node may run, since a snapshot of a machine is such a copy, too."""
         self._copies[node_id] = self.cluster.nodes[node_id].host.disk.snapshot()
 
     async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
@@ -175,7 +177,7 @@ class SimTestbed:
         return copy is not None
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
-        """A clock that jumped may go wrong from then on, too."""
+        """Let a node's wall clock jump; from then on it may drift, too."""
         drift = self._chance.choice(DRIFTS) if offset_ms else 0.0
         self.cluster.nodes[node_id].host.set_clock(offset_ms, drift=drift)
 

@@ -114,7 +114,7 @@ class ComposeTestbed:
         return dict(self._fallen)
 
     def violations(self) -> Sequence[str]:
-        """None: no bit is flipped here, and whether a container hangs after SIGTERM is not watched."""
+        """Return none: no bit is flipped here, and whether a container hangs after SIGTERM is not watched."""
         return ()
 
     # --- what it is like

@@ -98,7 +98,7 @@ class ProcessTestbed:
         return frozenset(node_id for node_id, node in self.cluster.nodes.items() if node.running)
 
     def address(self, node_id: int) -> tuple[str, int]:
-        """The address at which a node is asked."""
+        """Return the address at which a node serves its HTTP API."""
         host, _, port = self.cluster.nodes[node_id].address.rpartition(":")
         return host, int(port)
 

@@ -94,7 +94,7 @@ class ClusterState(NamedTuple):
     """Whether each voter is known to be linked to each other, so that all know its newest start."""
 
     def lacks(self, nodes: Iterable[int]) -> list[str]:
-        """The reasons why a cluster of these nodes is not whole, a line each; empty if it is."""
+        """Return the reasons why a cluster of these nodes is not whole, a line each; empty if it is."""
         missing = sorted(set(nodes) - self.ready)
         lines = [f"nodes {missing} are not ready"] if missing else []
         if self.controller is None:
@@ -110,7 +110,8 @@ class ClusterState(NamedTuple):
         ]
 
     def is_whole_without(self, node_id: int) -> bool:
-        """Every partition has all its other replicas in its ISR, and at least two: the node's data may be destroyed.
+        """Return whether every partition has its other replicas in its ISR, at least two: the node's data may be
+        destroyed.
 
         The other voters have all metadata as well.
         """
@@ -143,7 +144,7 @@ class Testbed(Protocol):
         """Kill -9; unsynced data is lost or torn."""
 
     async def terminate(self, node_id: int) -> None:
-        """SIGTERM; returns at once. The node stops by itself."""
+        """Send SIGTERM and return at once. The node stops by itself."""
 
     async def restart_in_turn(self) -> None:
         """Restart all nodes, one after the other, each only when that is safe; returns once all have caught up."""
@@ -156,7 +157,7 @@ class Testbed(Protocol):
         """Drop everything from source to target, in silence; the other way stays. Clients are not affected."""
 
     async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
-        """Packets from source to target are late by so much, and that share of them is lost (and sent again)."""
+        """Delay packets from source to target by so much, and lose that share of them (they are sent again)."""
 
     async def heal_links(self) -> None:
         """Undo every cut and every slow link."""

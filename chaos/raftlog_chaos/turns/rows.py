@@ -77,7 +77,7 @@ class Scope(NamedTuple):
     """The share of an array's allowed length."""
 
     def wants(self, what: str) -> bool:
-        """Whether a request is asked for."""
+        """Return whether a request is asked for."""
         return not self.only or any(each.lower() in what.lower() for each in self.only)
 
     def versions(self, api: Api) -> set[int]:

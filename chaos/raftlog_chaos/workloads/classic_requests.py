@@ -30,7 +30,7 @@ class ClassicMember(NamedTuple):
         )
 
     def sync(self, generation: int, assignments: Mapping[str, bytes]) -> Any:
-        """`assignments` by member id, from the leader alone."""
+        """Return a SyncGroup request. `assignments` by member id: only the leader sends them."""
         make = shapes(SYNC_GROUP)
         return make.SyncGroupRequest(
             group_id=self.group_id,

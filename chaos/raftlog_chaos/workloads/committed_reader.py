@@ -26,14 +26,14 @@ class CommittedReader:
         """The next offset to read."""
 
     def took(self, offset: int, value: bytes) -> None:
-        """A committed record."""
+        """Check a committed record."""
         raise NotImplementedError
 
     def saw_offsets(self, log_start: int, stable: int, high_watermark: int) -> None:
-        """The offsets that came with an answer."""
+        """Check the offsets that came with a response."""
 
     async def out_of_range(self) -> None:
-        """The requested offset does not exist (any more)."""
+        """Handle that the requested offset does not exist (any more)."""
 
     async def run(self) -> None:
         while not self.stopping:

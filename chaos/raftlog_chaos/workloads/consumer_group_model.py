@@ -28,7 +28,7 @@ class ConsumerGroupModel(GroupModel):
         """Set when a member gets a revocation, for scenarios that act before it is carried out."""
 
     def heard(self, member_id: str, sent_at: float) -> None:
-        """A heartbeat was answered: the session lasts from when it was sent, or longer."""
+        """Record a heartbeat's response: the session lasts from when the heartbeat was sent, or longer."""
         for hands in self._hands.values():
             if member_id in hands:
                 hands[member_id] = sent_at + SESSION_S
@@ -36,7 +36,7 @@ class ConsumerGroupModel(GroupModel):
     def given(
         self, member_id: str, owner: str, epoch: int, partitions: Iterable[int], *, at: tuple[float, float]
     ) -> None:
-        """A member got partitions; `at`: when it sent the request, and when it got the response."""
+        """Record that a member got partitions; `at`: when it sent the request, and when it got the response."""
         sent_at, now = at
         indexes = sorted(partitions)
         self.assigned(epoch, owner, indexes)
@@ -53,7 +53,7 @@ class ConsumerGroupModel(GroupModel):
         self.member_admitted.set()
 
     def gives_up(self, member_id: str, partitions: Iterable[int] | None = None) -> None:
-        """A process no longer reads these (all of them if None): from now on another process may."""
+        """Record that a process no longer reads these (all of them if None): from now on another process may."""
         for index in tuple(self._hands) if partitions is None else partitions:
             self._hands[index].pop(member_id, None)
 

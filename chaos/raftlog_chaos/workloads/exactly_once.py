@@ -78,7 +78,7 @@ class ExactlyOnceModel:
         return Attempt(transactional_id, number, self._attempts)
 
     def asked(self, attempt: Attempt) -> None:
-        """The commit was requested: from now on the attempt may be committed."""
+        """Record that the commit was requested: from now on the attempt may be committed."""
         self._asked.add(attempt)
 
     def committed(self, attempt: Attempt) -> None:
@@ -89,19 +89,19 @@ class ExactlyOnceModel:
         self.acked[attempt.transactional_id] = max(known, attempt.number + 1)
 
     def void(self, attempt: Attempt, why: str) -> None:
-        """The attempt can never become visible."""
+        """Record that the attempt can never become visible."""
         self._void[attempt] = why
         seen = self._seen.get((attempt.transactional_id, attempt.number))
         if seen == attempt:
             self._blame(f"{attempt} was read, but {why}")
 
     def found_offset(self, transactional_id: str, offset: int, *, acked: int) -> None:
-        """A group's offset was read, when commits up to `acked` had been acknowledged."""
+        """Check a group's offset that was read when commits up to `acked` had been acknowledged."""
         if offset < acked:
             self._blame(f"{transactional_id}: its offset is {offset}, but {acked} was acknowledged")
 
     def read(self, where: TopicIndex, offset: int, value: bytes) -> None:
-        """A reader of committed records read this record."""
+        """Check a record that a reader of committed records read."""
         self.history.consume(where, offset, value)
         attempt = Attempt.of(value)
         if attempt in self._void:
@@ -201,7 +201,7 @@ class ExactlyOnceWorker:
         self.done = True
 
     def refused(self, error: Refused) -> None:
-        """Its id was taken, or its transaction timed out: it may begin anew."""
+        """Count a refusal: the id was taken, or the transaction timed out. The worker may begin anew."""
         self.book.fenced += 1
 
     async def _live(self) -> None:

@@ -44,7 +44,7 @@ class GroupModel:
                 self._blame(f"generation {generation} gave partition {index} to {known} and to {owner}")
 
     def admitted(self, generation: int, leader: str) -> None:
-        """A member was admitted to a generation. A static leader's id changes with its incarnations, except for the
+        """Record a member of a generation. A static leader's id changes with its incarnations, except for the
         beginning.
         """
         self.member_admitted.set()
@@ -54,11 +54,11 @@ class GroupModel:
             self._blame(f"generation {generation} is led by {known} and by {owner}")
 
     def listed(self, generation: int, members: tuple[str, ...]) -> None:
-        """A leader got the members of its generation."""
+        """Check the members that a leader got of its generation."""
         self._newest = max(self._newest, (generation, members))
 
     def asks(self, member_id: str, now: float) -> None:
-        """A member sends a request; `hears` ends it, answered or given up."""
+        """Record that a member sends a request; `hears` ends it, answered or given up."""
         self._heard_at[member_id] = now
         self._asking[member_id] = self._asking.get(member_id, 0) + 1
 
@@ -94,7 +94,7 @@ class GroupModel:
         self._attempted[index] = max(offset, self._attempted.get(index, 0))
 
     def committed(self, member_id: str, index: int, offset: int, *, least: int, was_over: bool) -> None:
-        """A commit was acknowledged; `least` and `was_over` (it could not be right) are from when it was sent."""
+        """Check an acknowledged commit; `least` and `was_over` (it could not be right) are from when it was sent."""
         self.commits += 1
         if offset < least:
             self._blame(f"partition {index}: {offset} was taken from {member_id} after {least}")
@@ -106,7 +106,7 @@ class GroupModel:
         return member_id in self._over
 
     def read(self, index: int, offset: int, *, least: int) -> None:
-        """An offset was fetched; `least` is from the time of the request."""
+        """Check a fetched offset; `least` is from the time of the request."""
         found = max(offset, 0)
         if not least <= found <= self._attempted.get(index, 0):
             self._blame(f"partition {index}: {found} is committed, {least} was acknowledged")

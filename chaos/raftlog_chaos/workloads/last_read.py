@@ -27,7 +27,7 @@ class LastRead:
             self.offset, self.epoch = batch.end_offset, batch.leader_epoch
 
     def is_doubtful(self, leader_epoch: int) -> bool:
-        """Whether a leader of this epoch still has to be asked."""
+        """Return whether a leader of this epoch still has to be asked."""
         return self.epoch != NO_EPOCH and leader_epoch > self._confirmed_by
 
     async def ask(self, client: Client, topic: str, index: int) -> tuple[int, str]:

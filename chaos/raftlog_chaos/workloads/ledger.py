@@ -74,6 +74,17 @@ class Ledger:
         except KafkaError:
             self._leader_epoch = NO_EPOCH  # its outcome is unknown: abort it
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open, or may be."""
+        return bool(self._open) or self._leader_epoch == NO_EPOCH
+
+    def finish(self, replica: Partition) -> None:
+        """End the open transaction, and begin no other."""
+        if self.is_open or replica.leader_epoch != self._leader_epoch:
+            self._left = 0
+            self.step(replica)
+
     def _write(self, replica: Partition) -> None:
         self._left = self._left - 1 if self._open else self._chance.randint(0, self._longest)
         self._open.append(self._new_value())

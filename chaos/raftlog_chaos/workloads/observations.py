@@ -45,7 +45,7 @@ class Observations:
             self._chronicle.note(client, "acked", "", where=TopicPartition(*where), offsets=offsets)
 
     def consume(self, where: TopicIndex, offset: int, value: bytes) -> None:
-        """A consumed record never changes (ConsistentRead)."""
+        """Check that a consumed record never changes (ConsistentRead)."""
         known = self.seen.setdefault(where, {}).setdefault(offset, value)
         if known != value:
             self.violations.append(f"{where}: offset {offset} was read as {known!r} and then as {value!r}")

@@ -192,7 +192,9 @@ class TransactionalPort(ClientPort, Protocol):
         """Abort it, if possible; if not, the client is spent."""
 
     async def poll_again(self) -> None:
-        """A member goes on from what is committed: what it polled since was not. It is spent if that fails."""
+        """Go on from the committed offset, since records polled after it were not processed. A failure ends
+        the member.
+        """
 
     async def ends(self, keys: Sequence[str]) -> dict[str, Ends]:
         """Return where partitions end now. Raises Indefinite."""

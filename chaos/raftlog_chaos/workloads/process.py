@@ -197,7 +197,7 @@ def offset_of(result: int | BaseException) -> int | None:
 
 
 def outcome_of(results: Sequence[int | BaseException], *, careless: bool) -> Outcome:
-    """Ok if all sends were acknowledged, fail if none was or will be, else info."""
+    """Return "ok" if all sends were acknowledged, "fail" if none was or will be, else "info"."""
     if all(isinstance(each, Definite) for each in results):
         return "fail"
     if careless or any(isinstance(each, BaseException) for each in results):

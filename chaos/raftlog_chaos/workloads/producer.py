@@ -161,7 +161,7 @@ class Producer:
 
 
 def produce_request(where: tuple[str, int], records: bytes, *, acks: int = -1) -> Any:
-    """A request of one batch for one partition."""
+    """Return a request of one batch for one partition."""
     topic, index = where
     make = shapes(PRODUCE)
     data = make.PartitionProduceData(index=index, records=records)

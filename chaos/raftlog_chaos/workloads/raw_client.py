@@ -198,12 +198,17 @@ class Client:
                 if known is None or partition.leader_epoch >= known.leader_epoch:
                     self.leaders[key] = Leader(partition.leader_id, partition.leader_epoch)
 
-    async def leader_wire(self, topic: str, index: int) -> tuple[RawConnection, Leader]:
-        """Return a connection to the leader. LookupError if no leader is known."""
+    def address_of(self, topic: str, index: int) -> tuple[str, int]:
+        """Return the address of a partition's leader. LookupError if no leader is known."""
         leader = self.leaders.get((topic, index))
         if leader is None or leader.broker_id not in self._brokers:
             raise LookupError("no leader is known")
-        return await self._wire(self._brokers[leader.broker_id]), leader
+        return self._brokers[leader.broker_id]
+
+    async def leader_wire(self, topic: str, index: int) -> tuple[RawConnection, Leader]:
+        """Return a connection to the leader. LookupError if no leader is known."""
+        address, leader = self.address_of(topic, index), self.leaders[topic, index]
+        return await self._wire(address), leader
 
     async def ask_leader(
         self, topic: str, index: int, api_key: int, message: Any, *, version: int | None = None

@@ -59,7 +59,7 @@ class SimPorts:
         self._free.append(host)
 
     def goes_silently(self) -> bool:
-        """Whether a crash takes the machine along, so that no reset is sent."""
+        """Return whether a crash takes the machine along, so that no reset is sent."""
         return self._chance.random() < 0.25
 
 

@@ -426,7 +426,7 @@ class StockPort:
             raise Indefinite(said) from None
 
     async def abandon(self) -> None:
-        """A stock client cannot be killed without its process: what it has queued is dropped, and its group is left."""
+        """Close the client, since a stock client cannot be killed without its process: queued records are dropped."""
         await self.close()
 
 

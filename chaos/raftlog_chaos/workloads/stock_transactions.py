@@ -48,12 +48,12 @@ def settings_of(transactional_id: str) -> dict[str, Any]:
 
 
 def take_id(producer: Any) -> None:
-    """Raises Definite: no transaction was begun."""
+    """Take the transactional id. Raises Definite: no transaction was begun."""
     _insist(lambda: producer.init_transactions(ATTEMPT_S), Definite)
 
 
 def begin(producer: Any) -> None:
-    """Raises Definite."""
+    """Begin a transaction. Raises Definite."""
     _insist(producer.begin_transaction, Definite)
 
 
@@ -66,12 +66,14 @@ def add_offsets(producer: Any, offsets: Mapping[str, int], membership: Any) -> N
 
 
 def commit(producer: Any) -> None:
-    """All records are acknowledged. Raises Indefinite: the coordinator may have got the request before."""
+    """Commit the transaction: all records are acknowledged. Raises Indefinite: the coordinator may have got the
+    request.
+    """
     _insist(lambda: producer.commit_transaction(ATTEMPT_S), Indefinite)
 
 
 def abort(producer: Any) -> None:
-    """Raises Indefinite; it is not committed for all that."""
+    """Abort the transaction. Raises Indefinite, but it is never committed."""
     _insist(lambda: producer.abort_transaction(ATTEMPT_S), Indefinite)
 
 

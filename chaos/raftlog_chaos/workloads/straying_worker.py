@@ -39,12 +39,12 @@ class StrayModel(ExactlyOnceModel):
         self._read_at: set[tuple[TopicIndex, int]] = set()
 
     def abort(self, where: TopicIndex, offset: int) -> None:
-        """An operator learned that the transaction at this offset is aborted."""
+        """Record that the transaction at this offset is aborted, as an operator learned."""
         self.aborted.add((where, offset))
         self._check_unread(where, offset)
 
     def saw(self, where: TopicIndex, offset: int) -> None:
-        """A reader of committed records saw a record, a stray record or not."""
+        """Check a record that a reader of committed records saw, a stray record or not."""
         self._read_at.add((where, offset))
         self._check_unread(where, offset)
 

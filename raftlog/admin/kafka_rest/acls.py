@@ -144,7 +144,7 @@ def filter_of(query: AclQuery | AclDeletionQuery) -> AclFilter:
 
 
 async def list_acls(call: Call) -> AclList:
-    """By resource, as this node knows them."""
+    """Return the ACLs by resource, as this node knows them."""
     image, asked = image_of(call), filter_of(call.query)
     if call.node.authorizer is None:
         raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
@@ -154,12 +154,12 @@ async def list_acls(call: Call) -> AclList:
 
 
 async def create_acl(call: Call) -> None:
-    """An existing ACL is no error."""
+    """Create an ACL; an existing ACL is no error."""
     await _create(call, [call.body])
 
 
 async def create_acls(call: Call) -> None:
-    """The response is the error of the first refused ACL; the others are created."""
+    """Create ACLs, and return the error of the first refused ACL; the others are created."""
     await _create(call, call.body.data)
 
 
@@ -191,7 +191,7 @@ async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
 
 
 async def delete_acls(call: Call) -> DeletedAcls:
-    """No match is no error."""
+    """Delete the ACLs that match; no match is no error."""
     image, asked = image_of(call), filter_of(call.query)
     make = builders_for(ApiKey.DELETE_ACLS)
     request = make.DeleteAclsRequest(filters=(make.DeleteAclsFilter(**asked.fields()),))

@@ -55,7 +55,7 @@ def broker_of(call: Call, image: MetadataImage) -> BrokerState:
 
 
 async def list_brokers(call: Call) -> BrokerList:
-    """In the order of their numbers."""
+    """Return the brokers in the order of their ids."""
     image = image_of(call)
     shown, metadata = page_of(call, sorted(image.brokers), "clusters", image.cluster_id, "brokers")
     found = (image.brokers[each] for each in shown)
@@ -85,7 +85,7 @@ def _broker(call: Call, image: MetadataImage, state: BrokerState) -> Broker:
 
 
 async def list_broker_replicas(call: Call) -> ReplicaList:
-    """The replicas of one broker."""
+    """Return the replicas of one broker."""
     image = image_of(call)
     broker_id = broker_of(call, image).broker_id
     names = sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))

@@ -252,7 +252,9 @@ def _of_all_brokers(call: Call) -> _Resource:
 
 
 async def list_all_topic_configs(call: Call) -> ConfigList:
-    """The configs of all topics that differ from the defaults of their brokers; only those shown are asked for."""
+    """Return the configs of all topics that differ from the defaults of their brokers. Brokers are asked only for
+    these.
+    """
     image = image_of(call)
     configured = (name for kind, name in image.configs if kind == "topic" and name in image.topics)
     topics = sorted(await call.among(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, configured))

@@ -155,7 +155,7 @@ class LagSummary(msgspec.Struct, kw_only=True):
 
 
 async def list_groups(call: Call) -> GroupList:
-    """The groups of all coordinators that answer."""
+    """Return the groups of all coordinators that answer."""
     image = image_of(call)
     request = builders_for(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
     found: dict[str, int] = {}
@@ -265,7 +265,7 @@ def _group(call: Call, image: MetadataImage, found: Any, broker_id: int) -> Grou
 
 
 async def list_consumers(call: Call) -> ConsumerList:
-    """The members that the coordinator knows."""
+    """Return the members that the coordinator knows."""
     image = image_of(call)
     found, _ = await described_group(call)
     members = sorted(found.members, key=lambda each: each.member_id)
@@ -304,7 +304,7 @@ def _consumer(call: Call, image: MetadataImage, group_id: str, member: Any) -> C
 
 
 async def list_assignments(call: Call) -> AssignmentList:
-    """The member's own assignment."""
+    """Return the member's own assignment."""
     image = image_of(call)
     group, _ = await described_group(call)
     member = _member(call, group)
@@ -376,7 +376,7 @@ async def _seen(call: Call, found: Iterable[Where]) -> list[Where]:
 
 
 async def list_lags(call: Call) -> LagList:
-    """One lag for each partition with a committed offset and a responding leader."""
+    """Return one lag for each partition with a committed offset and a responding leader."""
     image = image_of(call)
     group_id = call.path["consumer_group_id"]
     found = await _behind(call)
@@ -386,7 +386,7 @@ async def list_lags(call: Call) -> LagList:
 
 
 async def get_lag(call: Call) -> Lag:
-    """One partition's lag; 503 while its leader does not answer."""
+    """Return one partition's lag; 503 while its leader does not answer."""
     image = image_of(call)
     wanted = (call.path["topic_name"], call.path["partition_id"])
     name = f"{wanted[0][:249]}-{wanted[1]}"
@@ -399,7 +399,7 @@ async def get_lag(call: Call) -> Lag:
 
 
 async def get_lag_summary(call: Call) -> LagSummary:
-    """The worst partition, and the sum."""
+    """Return the partition with the largest lag, and the sum of all lags."""
     image = image_of(call)
     group_id = call.path["consumer_group_id"]
     found = await _behind(call)

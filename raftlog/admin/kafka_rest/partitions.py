@@ -105,7 +105,7 @@ def partition_of(call: Call, image: MetadataImage) -> PartitionState:
 
 
 async def list_partitions(call: Call) -> PartitionList:
-    """In the order of their numbers."""
+    """Return the partitions in the order of their numbers."""
     image = image_of(call)
     topic = topic_of(call, image)
     parts = ("clusters", image.cluster_id, "topics", topic.name, "partitions")
@@ -142,7 +142,7 @@ def _partition(call: Call, image: MetadataImage, topic: str, index: int) -> Part
 
 
 async def list_replicas(call: Call) -> ReplicaList:
-    """In the order of preference."""
+    """Return the replicas in the order of preference."""
     image = image_of(call)
     state = partition_of(call, image)
     topic, index = call.path["topic_name"], call.path["partition_id"]
@@ -154,7 +154,7 @@ async def list_replicas(call: Call) -> ReplicaList:
 
 
 async def get_replica(call: Call) -> Replica:
-    """One replica; 404 for a broker that has none."""
+    """Return one replica; 404 for a broker that has none."""
     image = image_of(call)
     state = partition_of(call, image)
     if call.path["broker_id"] not in state.replicas:

@@ -93,7 +93,7 @@ class MoveResults(msgspec.Struct):
 
 
 async def list_reassignments(call: Call) -> ReassignmentList:
-    """Everything that is being moved."""
+    """Return every ongoing reassignment."""
     image = image_of(call)
     return await _page(
         call, image, await _under_way(call, image, sorted(image.topics)), "topics", "-", "partitions", "-"
@@ -101,7 +101,7 @@ async def list_reassignments(call: Call) -> ReassignmentList:
 
 
 async def list_topic_reassignments(call: Call) -> ReassignmentList:
-    """The ongoing reassignments of one topic."""
+    """Return the ongoing reassignments of one topic."""
     image = image_of(call)
     topic = topic_of(call, image).name
     return await _page(
@@ -110,7 +110,7 @@ async def list_topic_reassignments(call: Call) -> ReassignmentList:
 
 
 async def get_reassignment(call: Call) -> Reassignment:
-    """404 for a partition that is not being moved."""
+    """Return one reassignment; 404 for a partition that is not being moved."""
     image = image_of(call)
     state = partition_of(call, image)
     where = _where(call)
@@ -141,7 +141,7 @@ async def cancel_reassignment(call: Call) -> None:
 
 
 async def alter_reassignments(call: Call) -> MoveResults:
-    """207 for any outcome."""
+    """Begin or cancel reassignments; 207 for any outcome."""
     image_of(call)
     record_parts(call, (), [_named(each) for each in call.body.data])  # until they answer
     results = await _alter(call, call.body.data)

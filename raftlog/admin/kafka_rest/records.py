@@ -143,7 +143,7 @@ class BatchReport(msgspec.Struct):
 
 
 async def produce_batch(call: Call) -> BatchReport:
-    """207 for any outcome of the entries."""
+    """Produce the entries; 207 for any outcome of them."""
     image = image_of(call)
     topic = topic_of(call, image)
     entries: list[Entry] = call.body.entries

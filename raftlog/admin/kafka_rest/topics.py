@@ -132,7 +132,7 @@ def _described(
 
 
 async def create_topic(call: Call) -> tuple[int, Topic]:
-    """201, or 200 if it was only validated."""
+    """Create a topic: 201, or 200 if it was only validated."""
     image = image_of(call)
     wanted: NewTopic = call.body
     call.audit.update(
@@ -181,7 +181,7 @@ def _creatable(make: Any, wanted: NewTopic) -> Any:
 
 
 async def grow_topic(call: Call) -> Topic:
-    """More partitions, never fewer."""
+    """Increase the number of partitions; it never decreases."""
     image = image_of(call)
     topic = topic_of(call, image)
     count = call.body.partitions_count
@@ -204,7 +204,7 @@ async def grow_topic(call: Call) -> Topic:
 
 
 async def delete_topic(call: Call) -> None:
-    """The topic and its records, on all brokers; internal topics are refused."""
+    """Delete the topic and its records on all brokers; internal topics are refused."""
     name = topic_of(call, image_of(call)).name
     if name in INTERNAL_TOPICS:
         message = f"{name} is an internal topic: its deletion would lose all groups or transactions"

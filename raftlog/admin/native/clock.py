@@ -30,7 +30,9 @@ async def get_clock(call: Call) -> Clock:
 
 
 async def accept_clock(call: Call) -> Clock:
-    """It has no effect if the clock is believed anyway. The other nodes that agree with it believe theirs then, too."""
+    """Trust this node's clock; no effect if it is trusted already. Nodes whose clocks agree with it trust
+    theirs, too.
+    """
     ages = call.node.ages
     if ages is not None:
         call.audit.update(jump_ms=ages.jump_ms(), accepted=ages.accept())

@@ -65,7 +65,7 @@ class Decommission(msgspec.Struct):
 
 
 async def get_decommission(call: Call) -> Decommission:
-    """As this node knows it."""
+    """Return the decommission as this node knows it."""
     broker_id = call.path["broker_id"]
     if broker_id not in call.node.image().brokers:
         raise not_found(f"broker {broker_id}")
@@ -135,13 +135,13 @@ def _blocked_by(image: MetadataImage, state: PartitionState) -> str:
 
 
 async def decommission_broker(call: Call) -> None:
-    """Its replicas move to other brokers, some at a time; then it is unregistered, and its process may be stopped."""
+    """Move the broker's replicas to others, some at a time, then unregister it: its process may be stopped."""
     wanted = call.query.replace_with
     await _decommissioned(call, replace_with=NO_BROKER if wanted is None else wanted)
 
 
 async def recommission_broker(call: Call) -> None:
-    """The broker keeps the replicas that have not begun to move, and gets new ones again."""
+    """Cancel a decommission: the broker keeps the replicas that have not begun to move, and gets new ones again."""
     await _decommissioned(call, ended=True)
 
 

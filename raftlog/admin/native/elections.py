@@ -54,7 +54,7 @@ class ElectionResults(msgspec.Struct):
 
 
 async def elect_leaders(call: Call) -> ElectionResults:
-    """207 for any outcome."""
+    """Elect leaders; 207 for any outcome."""
     wanted: Election = call.body
     call.audit["election_type"] = wanted.election_type
     if wanted.partitions is not None:

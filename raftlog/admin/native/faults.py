@@ -48,7 +48,7 @@ async def list_faults(call: Call) -> Faults:
 
 
 async def inject_fault(call: Call) -> Faults:
-    """A fault of the same name is replaced."""
+    """Inject a fault, in place of a fault of the same name."""
     fault: NodeFault = call.body
     call.audit.update(fault=msgspec.to_builtins(fault), node_id=call.query.node_id)
     switch = _switch(call)
@@ -59,7 +59,7 @@ async def inject_fault(call: Call) -> Faults:
 
 
 async def heal_fault(call: Call) -> Faults:
-    """Healing a fault that is not in force has no effect; "all" heals every fault."""
+    """Heal a fault, or every fault for "all"; no effect if it is not in force."""
     switch, name = _switch(call), call.path["name"]
     if name not in (*NAMES, ALL):
         raise not_found(f"fault {name[:100]!r} ({', '.join(NAMES)} and {ALL} do)")

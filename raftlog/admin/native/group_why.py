@@ -81,7 +81,7 @@ class GroupWhy(msgspec.Struct):
 
 
 async def get_group_why(call: Call) -> GroupWhy:
-    """The history of one group; deleted and expired groups included, as far as remembered."""
+    """Return the history of one group; deleted and expired groups included, as far as remembered."""
     group_id = call.path["consumer_group_id"]
     broker_id = await coordinator_of(call, group_id)
     answer = await _ask(call, group_id, broker_id)

@@ -1,7 +1,7 @@
 """The health of the cluster, with reasons, from any node.
 
-Red: partitions cannot be read or written now, or the cluster cannot be changed. Yellow: degraded; all is served, but a
-further failure may end that. Green reasons are for information.
+Red: partitions cannot be read or written now, or the cluster cannot be changed. Yellow: degraded; everything is served,
+but a further failure may end that. Green reasons are for information.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ANSWER_S: Final = 1.0
 """Longest wait for each broker, in parallel."""
 
 COMPACTION: Final = "compaction"
-FAILURES_TOLD: Final = 5
-"""Logs, groups or ids of one kind that are named."""
-MOST_TOLD: Final = 300
+MAX_NAMED: Final = 5
+"""Logs, groups or ids of one kind that a reason names."""
+MAX_NAMED_CHARS: Final = 300
 """Characters for each, since clients choose names."""
 
 Colour = Literal["green", "yellow", "red"]
@@ -44,7 +44,7 @@ State = Literal["in_service", "silent", "draining", "stopping", "fenced", "down"
 
 
 class Reason(msgspec.Struct):
-    """One thing that is so. `code` is stable, `message` is for people; the first few partitions are named."""
+    """A reason for the status. `code` is stable, `message` is for people; the first few partitions are named."""
 
     severity: Colour
     code: str
@@ -65,7 +65,7 @@ class BrokerHealth(msgspec.Struct):
     state: State
     offline_log_dirs: list[str]
     full_log_dirs: list[str] = []
-    """The full directories, as the broker reports: it gives its leaderships away for these."""
+    """The full directories that the broker reports. While it has any, it hands over its leaderships."""
     decommissioned: bool = False
     """Whether the broker is being decommissioned."""
 
@@ -88,7 +88,7 @@ class Health(msgspec.Struct):
 
 
 async def get_health(call: Call) -> Health:
-    """Ask the quorum and all brokers at once; a dead one costs ANSWER_S at most."""
+    """Ask the quorum and all brokers at once; a broker that does not respond costs ANSWER_S at most."""
     node, image = call.node, call.node.image()
     quorum, brokers, found, leaving = await asyncio.gather(
         quorum_of(node),
@@ -143,7 +143,9 @@ async def broker_health(asker: Asks, broker: BrokerState) -> BrokerHealth:
     make = builders_for(ApiKey.DESCRIBE_LOG_DIRS)
     try:
         async with asyncio.timeout(ANSWER_S):
-            request = make.DescribeLogDirsRequest(topics=())  # of no partition, so only the folders
+            request = make.DescribeLogDirsRequest(
+                topics=()
+            )  # without partitions, so the response has only the directories
             answer = await asker.ask(
                 ApiKey.DESCRIBE_LOG_DIRS, request, broker_id=broker.broker_id, at_once=True
             )
@@ -222,7 +224,7 @@ _OF_STATES: Final[dict[State, tuple[Colour, str, str, str]]] = {
         "are drained: they lead only partitions that no other broker can lead",
     ),
 }
-"""By the state: what is said of one broker, and of several."""
+"""By state: severity, code, and what the message says of one broker and of several."""
 
 
 def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
@@ -253,7 +255,7 @@ def _of_decommissions(leaving: Iterable[Decommission]) -> Iterator[Reason]:
         yield Reason("green", "brokers_leaving", text, each.replicas, ids)
         if each.blocked:
             first = each.waiting[0]
-            names = [f"{it.topic}-{it.partition}" for it in each.waiting[:FAILURES_TOLD] if it.blocked]
+            names = [f"{it.topic}-{it.partition}" for it in each.waiting[:MAX_NAMED] if it.blocked]
             text = (
                 f"broker {each.broker_id} cannot leave: {each.blocked} of its partitions cannot move, as "
                 f"{names[0]}: {first.reason}"
@@ -290,13 +292,13 @@ def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reas
 
 
 def _of_replicas(node: NodeView) -> Iterator[Reason]:
-    """Replicas of this node that stopped."""
+    """Yield the replicas of this node that stopped."""
     if node.facts is None:
         return
     node_id = node.config.node_id
     failed = sorted(node.facts.failed_replicas().items())
     if failed:
-        names = [f"{name.topic}-{name.partition}" for name, _ in failed[:FAILURES_TOLD]]
+        names = [f"{name.topic}-{name.partition}" for name, _ in failed[:MAX_NAMED]]
         listed = "; ".join(f"{each} ({reason})" for each, (_, reason) in zip(names, failed, strict=False))
         text = (
             f"node {node_id}, which answers: {len(failed)} of its replicas stopped rather than cut committed records: "
@@ -337,21 +339,23 @@ def _of_slowness(node: NodeView) -> Iterator[Reason]:
 
 
 def _of_chores(node: NodeView) -> Iterator[Reason]:
-    """Recurring work of this node that fails for single logs, groups or ids; it goes on with the others."""
+    """Yield the recurring work of this node that fails for some logs, groups or ids; it continues for the others."""
     failing: dict[str, list[Failure]] = {}
     for failure in node.facts.failures() if node.facts is not None else ():
         failing.setdefault(failure.chore, []).append(failure)
     for chore, failures in sorted(failing.items()):
         code = "logs_uncleanable" if chore == COMPACTION else "chores_failing"
-        listed = "; ".join(f"{each.subject} ({each.reason})"[:MOST_TOLD] for each in failures[:FAILURES_TOLD])
-        more = f"; and {len(failures) - FAILURES_TOLD} more" if len(failures) > FAILURES_TOLD else ""
+        listed = "; ".join(
+            f"{each.subject} ({each.reason})"[:MAX_NAMED_CHARS] for each in failures[:MAX_NAMED]
+        )
+        more = f"; and {len(failures) - MAX_NAMED} more" if len(failures) > MAX_NAMED else ""
         node_id = node.config.node_id
         text = f"node {node_id}, which answers: {chore} fails, and is tried again later, for {listed}{more}"
         yield Reason("yellow", code, text, len(failures), [node_id])
 
 
 def _of_directories(node: NodeView) -> Iterator[Reason]:
-    """Yield the refusals of this node's log directories, and the replicas that it could not make."""
+    """Yield the log directories of this node that refuse writes, and the replicas that it could not create."""
     if node.facts is None:
         return
     node_id = node.config.node_id
@@ -364,15 +368,15 @@ def _of_directories(node: NodeView) -> Iterator[Reason]:
         led = sum(each.leads for each in refused)
         text = (
             f"node {node_id}, which answers, could not make {len(refused)} of its replicas and tries again: "
-            f"{refused[0].reason}"[:MOST_TOLD]
+            f"{refused[0].reason}"[:MAX_NAMED_CHARS]
         )
         text += f"; it leads {led} of them, which are unavailable" if led else ""
-        names = [f"{each.name.topic}-{each.name.partition}" for each in refused[:FAILURES_TOLD]]
+        names = [f"{each.name.topic}-{each.name.partition}" for each in refused[:MAX_NAMED]]
         severity: Colour = "red" if led else "yellow"
         yield Reason(severity, "replicas_not_created", text, len(refused), [node_id], names)
 
 
-WAITS: Final = "Retention by age is paused on this node"
+PAUSED: Final = "Retention by age is paused on this node"
 
 
 def _of_clock(node: NodeView) -> Iterator[Reason]:
@@ -383,7 +387,7 @@ def _of_clock(node: NodeView) -> Iterator[Reason]:
     if others is not None:
         text = (
             f"node {node_id}, which answers: its clock disagrees with those of {others.reported - others.agreeing} of "
-            f"{others.reported} other brokers; the median of theirs is {_apart(others.ahead_ms)} it. {WAITS} until "
+            f"{others.reported} other brokers; the median of theirs is {_apart(others.ahead_ms)} it. {PAUSED} until "
             "most clocks agree: set the wrong ones right. If this one is right, POST /v1/clock/accept says so"
         )
         yield Reason("yellow", "clocks_disagree", text, 1, [node_id])
@@ -392,7 +396,7 @@ def _of_clock(node: NodeView) -> Iterator[Reason]:
         what = "is" if at_start else "jumped, and is"
         beside = "the time that it trusted before it stopped" if at_start else "the monotonic clock"
         text = (
-            f"node {node_id}, which answers: its clock {what} {_apart(jump_ms)} {beside}. {WAITS} until the clock is "
+            f"node {node_id}, which answers: its clock {what} {_apart(jump_ms)} {beside}. {PAUSED} until the clock is "
             f"set right, most other brokers confirm it, or {abs(jump_ms) / 1000:.0f} s have passed. If the clock is "
             "right, as after a long stop of the whole cluster, POST /v1/clock/accept on one node says so"
         )
@@ -404,7 +408,7 @@ def _apart(ahead_ms: int) -> str:
 
 
 def log_reasons(node: NodeView) -> Iterator[Reason]:
-    """Yield what keeps this node's log, or the audit log's file, from being written."""
+    """Yield the reasons why this node cannot write its log, or the audit log's file."""
     node_id, state = node.config.node_id, node.log_state()
     if state.reason:
         text = (

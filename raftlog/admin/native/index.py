@@ -25,7 +25,7 @@ class Index(msgspec.Struct):
 
 
 async def get_index(call: Call) -> Index | web.StreamResponse:
-    """The same for every caller: it has no data of the cluster. A browser gets the console."""
+    """Return the same index to every caller, without data of the cluster. A browser gets the console."""
     if is_browser(call.raw):
         return await answer_with_file(call.raw, PAGE)
     return Index(

@@ -41,7 +41,7 @@ class Leader(msgspec.Struct):
 
 
 async def get_drain(call: Call) -> Drain:
-    """As this node knows it."""
+    """Return the drain as this node knows it."""
     image, broker_id = call.node.image(), call.path["broker_id"]
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -51,7 +51,7 @@ async def get_drain(call: Call) -> Drain:
 
 
 async def drain_broker(call: Call) -> Drain:
-    """It holds until it is cancelled, through restarts too; a repeated request reports the progress."""
+    """Drain a broker until it is cancelled, through restarts too; a repeated request reports the progress."""
     try:
         return _told(await drain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
@@ -59,7 +59,7 @@ async def drain_broker(call: Call) -> Drain:
 
 
 async def undrain_broker(call: Call) -> Drain:
-    """Its leaderships come back with the next rebalance or election of preferred leaders."""
+    """Cancel a drain. The broker's leaderships come back with the next rebalance or election of preferred leaders."""
     try:
         return _told(await undrain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
@@ -71,7 +71,7 @@ def _told(reply: BrokerDrain) -> Drain:
 
 
 async def move_leadership(call: Call) -> Leader:
-    """It may lead already."""
+    """Transfer leadership to a broker, which may be the leader already."""
     topic, partition, leader = call.path["topic_name"], call.path["partition_id"], call.body.leader
     call.audit.update(topic=topic, partition=partition, leader=leader)
     await transfer_leadership(call.node.submit, topic, partition, leader, by=call.caller.asked_by)

@@ -42,8 +42,8 @@ class WhichReadiness(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def get_ready(call: Call) -> tuple[int, Readiness]:
-    """200 or 503. Problems of other nodes, or a log that cannot be written, never make this node unready: serving
-    clients is better than restarting for the log.
+    """Return 200 or 503. Problems of other nodes, or a log that cannot be written, never make this node unready:
+    serving clients is better than restarting for the log.
     """
     reasons = call.node.unready_reasons()
     if call.query.caught_up and not reasons:

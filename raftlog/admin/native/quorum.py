@@ -125,7 +125,9 @@ async def get_quorum(call: Call) -> Quorum:
 
 
 async def add_voter(call: Call) -> None:
-    """The answer comes once the node has caught up and the change is committed; 503 if that takes over 27 s."""
+    """Add a voter: the response comes once the node has caught up and the change is committed; 503 if that takes over
+    27 s.
+    """
     node_id, asked, replaced = call.body.node_id, call.body.directory_id, call.body.replaces
     call.audit.update(voter=node_id, directory_id=asked, host=call.body.host, port=call.body.port)
     change_ms, by = int(CHANGE_S * 1000), call.caller.asked_by
@@ -148,7 +150,7 @@ async def add_voter(call: Call) -> None:
 
 
 async def remove_voter(call: Call) -> None:
-    """The node follows as an observer; its process may be stopped."""
+    """Remove a voter. The node follows as an observer; its process may be stopped."""
     voter_id = call.path["voter_id"]
     call.audit.update(directory_id=call.query.directory_id)
     await _remove(call, voter_id, await _directory_of(call, voter_id, call.query.directory_id, votes=True))

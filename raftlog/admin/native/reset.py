@@ -56,7 +56,7 @@ class NewOffsets(msgspec.Struct):
 
 
 async def reset_offsets(call: Call) -> NewOffsets:
-    """409 while the group has members: they would go on where they are."""
+    """Reset a group's offsets; 409 while it has members, which would go on from their own positions."""
     wanted: Reset = call.body
     group_id = call.path["consumer_group_id"]
     call.audit.update(

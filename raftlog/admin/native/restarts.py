@@ -99,7 +99,7 @@ class Margin(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def get_own_restart_risks(call: Call) -> RestartRisks:
-    """Without names of partitions, since anyone may ask."""
+    """Return the risks without names of partitions, since any client may read them."""
     found = await restart_risks(call.node, call.asker, call.node.config.node_id, call.query.margin)
     blocking, notes = (
         [msgspec.structs.replace(each, partitions=[]) for each in risks]
@@ -113,7 +113,7 @@ async def get_restart_risks(call: Call) -> RestartRisks:
 
 
 async def get_caught_up(call: Call) -> tuple[int, CaughtUp]:
-    """200 or 503. A disk that is slow later does not take the node out of service: it has caught up once."""
+    """Return 200 or 503. A node that has caught up once stays in service when its disk becomes slow."""
     found = await caught_up(call.node)
     return (200 if found.caught_up else 503), found
 

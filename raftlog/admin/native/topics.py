@@ -103,7 +103,7 @@ class Trimmed(msgspec.Struct):
 
 
 async def list_topic_lines(call: Call) -> TopicLines:
-    """From what this node knows, so it costs no broker anything."""
+    """Return a line for each topic from this node's own metadata: no other broker is asked."""
     image = call.node.image()
     found = await call.node.survey_of(image)
     seen = await call.among(Operation.DESCRIBE, TOPIC, image.topics)
@@ -117,7 +117,7 @@ async def list_topic_lines(call: Call) -> TopicLines:
 
 
 async def list_topic_replicas(call: Call) -> TopicReplicas:
-    """A part of the grid. A broker that does not answer leaves its cells unmeasured."""
+    """Return a part of the grid. Cells of a broker that does not answer are unmeasured."""
     image, name, query = call.node.image(), call.path["topic_name"], call.query
     topic = image.topics.get(name)
     if topic is None:
@@ -202,7 +202,7 @@ def _state(image: MetadataImage, state: PartitionState, broker_id: int) -> Repli
 
 
 async def trim_partition(call: Call) -> Trimmed:
-    """Kafka's DeleteRecords, of one partition. The records do not come back."""
+    """Delete the first records of one partition, as Kafka's DeleteRecords. They do not come back."""
     topic, index, before = call.path["topic_name"], call.path["partition_id"], call.body.before_offset
     call.audit.update(topic=topic, partition=index, before_offset=before)
     state = call.node.image().partition(topic, index)

@@ -51,7 +51,7 @@ def _port(call: Call) -> TransactionPort:
 
 
 async def list_transactions(call: Call) -> TransactionalIds:
-    """Each coordinator is asked; if any does not answer, the request fails."""
+    """Ask each coordinator for its transactions; if any does not answer, the request fails."""
     found = await _port(call).all()
     seen = await call.among(Operation.DESCRIBE, TRANSACTIONAL_ID, (each.transactional_id for each in found))
     listed = [each for each in found if each.transactional_id in seen]
@@ -66,7 +66,7 @@ async def list_transactions(call: Call) -> TransactionalIds:
 
 
 async def describe_transaction(call: Call) -> DescribedId:
-    """As its coordinator knows it."""
+    """Return a transaction as its coordinator knows it."""
     name = call.path["transactional_id"]
     try:
         found = await _port(call).one(name)
@@ -78,7 +78,9 @@ async def describe_transaction(call: Call) -> DescribedId:
 
 
 async def find_hanging_transactions(call: Call) -> HangingTransactions:
-    """All brokers are asked. Each holds up the consumers that read committed records of its partition."""
+    """Ask all brokers for hanging transactions, which block consumers that read committed records of their
+    partitions.
+    """
     unused_ms = call.query.unused_ms
     found = await _port(call).hanging(
         call.query.topic or None,
@@ -89,7 +91,7 @@ async def find_hanging_transactions(call: Call) -> HangingTransactions:
 
 
 async def abort_hanging_transaction(call: Call) -> Hanging:
-    """409 if its coordinator knows it, and will end it; also if it ended meanwhile."""
+    """Abort a hanging transaction; 409 if its coordinator knows it and will end it, or if it ended meanwhile."""
     tp = TopicPartition(call.path["topic_name"], call.path["partition_id"])
     start_offset = call.body.start_offset
     call.audit.update(topic=tp.topic, partition=tp.partition, start_offset=start_offset)

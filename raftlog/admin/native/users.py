@@ -45,7 +45,7 @@ class NewPassword(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def list_users(call: Call) -> Users:
-    """Keyed by name. Users of PLAIN are in the settings of listeners, and not among them."""
+    """Return users by name. Users of PLAIN are in the settings of listeners, and not among them."""
     found: dict[str, list[Credential]] = {}
     for (name, mechanism), each in sorted(call.node.image().scram.items()):
         found.setdefault(name, []).append(Credential(mechanism, each.iterations))
@@ -53,7 +53,7 @@ async def list_users(call: Call) -> Users:
 
 
 async def put_credential(call: Call) -> None:
-    """The user need not be there before. Sessions that are open go on."""
+    """Set a credential, also for a new user. Open sessions go on."""
     name, mechanism = call.path["user_name"], _mechanism(call)
     wanted: NewPassword = call.body
     call.audit.update(user=name, mechanism=mechanism, iterations=wanted.iterations)
@@ -71,7 +71,7 @@ async def put_credential(call: Call) -> None:
 
 
 async def delete_credential(call: Call) -> None:
-    """The user cannot log in with it any more."""
+    """Delete a credential: the user can no longer log in with it."""
     name, mechanism = call.path["user_name"], _mechanism(call)
     call.audit.update(user=name, mechanism=mechanism)
     make = builders_for(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)

@@ -107,7 +107,7 @@ class BrokerWhy(msgspec.Struct):
 
 
 async def get_partition_why(call: Call) -> PartitionWhy:
-    """The changes of one partition."""
+    """Return the changes of one partition."""
     image, history = call.node.image(), history_of(call)
     name, index = call.path["topic_name"], call.path["partition_id"]
     topic, state = image.topics.get(name), image.partition(name, index)
@@ -130,7 +130,7 @@ async def get_partition_why(call: Call) -> PartitionWhy:
 
 
 async def get_broker_why(call: Call) -> BrokerWhy:
-    """The changes of one broker; unregistered brokers included, as far as remembered."""
+    """Return the changes of one broker; unregistered brokers included, as far as remembered."""
     image, history = call.node.image(), history_of(call)
     broker_id = call.path["broker_id"]
     broker, changes = image.brokers.get(broker_id), history.broker(broker_id)

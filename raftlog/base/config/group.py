@@ -139,7 +139,6 @@ class GroupConfig:
         "How long a member has a record of this share group before another may get it",
         scope="group",
         update="cluster-wide",
-        applied=False,
         at_least=1_000,
         synonyms=(("group.share.record.lock.duration.ms", 1),),
     )
@@ -150,7 +149,6 @@ class GroupConfig:
         "Most deliveries of a record in this share group, after which it is archived",
         scope="group",
         update="cluster-wide",
-        applied=False,
         at_least=2,
         synonyms=(("group.share.delivery.count.limit", 1),),
     )
@@ -161,7 +159,6 @@ class GroupConfig:
         "Most records of a partition that this share group has in flight",
         scope="group",
         update="cluster-wide",
-        applied=False,
         at_least=100,
         synonyms=(("group.share.partition.max.record.locks", 1),),
     )
@@ -172,7 +169,6 @@ class GroupConfig:
         "Where this share group begins to read a partition: latest, earliest, or by_duration: and a duration",
         scope="group",
         update="cluster-wide",
-        applied=False,
         read=read_auto_offset_reset,
         show=AutoOffsetReset.show,
     )
@@ -183,7 +179,6 @@ class GroupConfig:
         "Whether this share group gets records of transactions before they are committed",
         scope="group",
         update="cluster-wide",
-        applied=False,
         choices=("read_committed", "read_uncommitted"),
     )
     share_renew_acknowledge_enable: bool = setting(
@@ -193,5 +188,4 @@ class GroupConfig:
         "Whether members of this share group may renew their locks",
         scope="group",
         update="cluster-wide",
-        applied=False,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, setting
-from raftlog.base.config.transactions import TransactionSettings
+from raftlog.base.config.defaults import TransactionSettings
 
 SHARE_ASSIGNORS: Final = ("simple",)
 
@@ -96,7 +96,6 @@ class ShareGroupSettings(TransactionSettings):
         2_000,
         "Most share sessions of a broker: members of share groups that read from it",
         at_least=1,
-        applied=False,
     )
     group_share_initialize_retry_interval_ms: int = setting(
         "group.share.initialize.retry.interval.ms",

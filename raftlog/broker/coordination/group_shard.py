@@ -70,7 +70,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         """Topics that were deleted while the partition was read back."""
 
     def on_topics_deleted(self, topics: DeletedTopics) -> None:
-        """Topics were deleted: remove their offsets, at once or when they are read back."""
+        """Remove the offsets of deleted topics, at once or when they are read back."""
         if self.coordinator is None:
             self._deleted.append(topics)
         elif not self.is_over:

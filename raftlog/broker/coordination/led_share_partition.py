@@ -11,14 +11,16 @@ It runs as its own guard: an exception costs this share partition, whose request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Final, Protocol
 
+from raftlog.base.config import GroupConfig
 from raftlog.base.env import timer_time
 from raftlog.base.errors import (
     FencedLeaderEpoch,
     FencedStateEpoch,
+    InvalidRecordState,
     InvalidRequest,
     KafkaError,
     NotLeaderOrFollower,
@@ -27,15 +29,16 @@ from raftlog.base.errors import (
 )
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
+from raftlog.broker.coordination.share_group_configs import READ_COMMITTED, share_limits
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.records.batch import Buffer, iter_headers
 from raftlog.sharing.delivery import (
     Acknowledgement,
+    AcknowledgeType,
     Acquired,
     AcquireRequest,
     FetchedBatch,
-    ShareLimits,
     StateWrite,
 )
 from raftlog.sharing.share_partition import SharePartition
@@ -62,7 +65,7 @@ class StateStore(Protocol):
 
 
 class LedSharePartition(Guard):
-    """`limits` returns the group's limits at the time. `changed` is called when records may have become available."""
+    """`config` returns the group's configs at the time. `changed` is called when records may have become available."""
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class LedSharePartition(Guard):
         leader_epoch: int,
         store: StateStore,
         *,
-        limits: Callable[[], ShareLimits],
+        config: Callable[[], GroupConfig],
         changed: Callable[[], None],
     ) -> None:
         self.key = key
@@ -78,7 +81,7 @@ class LedSharePartition(Guard):
         self.over: KafkaError | None = None
         """Why this object is finished; None while it is in use."""
         self._store = store
-        self._limits = limits
+        self._config = config
         self._changed = changed
         self._state_epoch = -1
         self._machine: SharePartition | None = None
@@ -91,10 +94,10 @@ class LedSharePartition(Guard):
         self._is_being_read = False
         self._readers: dict[Callable[[], None], None] = {}
 
-    async def load(self, first_offset: Callable[[], int]) -> None:
+    async def load(self, first_offset: Callable[[], Awaitable[int]]) -> None:
         """Read the state back, once. `first_offset` is called if no leader has set a start offset yet.
 
-        Raises what the share coordinator answers; the object is finished if that cannot pass.
+        Raises what the share coordinator answers, and `first_offset`. The object is finished if that cannot pass.
         """
         async with self._loading:
             if self._machine is not None:
@@ -103,12 +106,12 @@ class LedSharePartition(Guard):
                 stored = await self._store.read(self.key, leader_epoch=self.leader_epoch)
                 self._state_epoch, start_offset = stored.state_epoch, stored.start_offset
                 if start_offset < 0:
-                    start_offset = first_offset()
+                    start_offset = await first_offset()
                     await self._write_start(start_offset)
             except FENCED as error:
                 self.end(error)
                 raise
-            self._machine = SharePartition(start_offset, stored.batches, limits=self._limits())
+            self._machine = SharePartition(start_offset, stored.batches, limits=share_limits(self._config()))
 
     async def _write_start(self, start_offset: int) -> None:
         """Write where the group begins. Another leader would begin at its own end, and skip what came before it."""
@@ -128,8 +131,20 @@ class LedSharePartition(Guard):
         if self.over is not None:
             raise type(self.over)(self.over.message)
         assert self._machine is not None, "load it first"
-        self._machine.limits = self._limits()
+        self._machine.limits = share_limits(self._config())
         return self._machine
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are not delivered."""
+        return self._config().share_isolation_level == READ_COMMITTED
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it may be dropped, as it holds no more than what is written."""
+        if self._loading.locked() or self._is_being_read or self._writer is not None or self._waiting:
+            return False
+        return self._machine is None or not any(each.is_held or each.pending for each in self._machine.ranges)
 
     # -- reading the log -----------------------------------------------------------------------------------
 
@@ -163,6 +178,9 @@ class LedSharePartition(Guard):
 
         Raises InvalidRecordState and InvalidRequest, and what the share coordinator answers to the write.
         """
+        renews = any(AcknowledgeType.RENEW in each.types for each in acknowledgements)
+        if renews and not self._config().share_renew_acknowledge_enable:
+            raise InvalidRecordState("share.renew.acknowledge.enable is false for this group")
         number = self.machine.acknowledge(member_id, acknowledgements, now=self._now())
         self._settle()
         if number is not None:

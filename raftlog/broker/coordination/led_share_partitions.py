@@ -8,22 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
+from typing import Final
 
-from raftlog.base.errors import KafkaError, NotLeaderOrFollower
+from raftlog.base.errors import KafkaError, NotLeaderOrFollower, PolicyViolation
 from raftlog.broker.coordination.led_share_partition import LedSharePartition, StateStore
+from raftlog.broker.coordination.share_group_configs import find_first_offset, share_config
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.replication.partition import Partition
-from raftlog.sharing.delivery import ShareLimits
 from raftlog.sharing.share_sessions import ShareSessions
+
+MOST_LED: Final = 20_000
+"""Share partitions of a broker in memory, a few kilobytes each. An idle one makes room for another."""
+
+LOOKED_AT: Final = 100
+"""How many are looked at to find one that is idle, those first that were not used for longest."""
 
 
 class LedSharePartitions:
     """The share partitions and the share sessions of one broker."""
 
     def __init__(self, broker: LocalBroker, store: StateStore) -> None:
-        self.sessions = ShareSessions()
+        self.sessions = ShareSessions(broker.config.group_share_max_share_sessions)
+        self.most = MOST_LED
         self._broker = broker
         self._store = store
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
@@ -31,6 +40,10 @@ class LedSharePartitions:
 
     def __len__(self) -> int:
         return len(self._led)
+
+    def all(self) -> list[tuple[SharePartitionKey, LedSharePartition]]:
+        """Return all that are in memory, those first that were not used for longest."""
+        return list(self._led.items())
 
     def replica(self, key: SharePartitionKey) -> Partition:
         """Return the replica of a share partition's log. Raises like `get` where this broker does not lead it."""
@@ -43,26 +56,40 @@ class LedSharePartitions:
         """Return a share partition, with its state read back.
 
         Raises UnknownTopicId, UnknownTopicOrPartition, NotLeaderOrFollower, and what the share coordinator answers.
+        Raises PolicyViolation if there are too many, all in use.
         """
         replica = self.replica(key)
         led = self._led.get(key)
         if led is None or led.over is not None or led.leader_epoch != replica.leader_epoch:
             self._drop(key)
+            self._make_room()
             led = self._led[key] = LedSharePartition(
                 key,
                 replica.leader_epoch,
                 self._store,
-                limits=ShareLimits,
+                config=partial(share_config, self._broker, key.group_id),
                 changed=partial(self.changed, key),
             )
         try:
-            await led.load(lambda: replica.high_watermark)
+            await led.load(partial(find_first_offset, self._broker, replica, key.group_id))
         except KafkaError:
             if led.over is not None and self._led.get(key) is led:
                 del self._led[key]  # clients may name any group
             raise
         led.advance_log_start(replica.log_start_offset)
+        if self._led.get(key) is led:
+            self._led[key] = self._led.pop(key)  # the last to be looked at for room
         return led
+
+    def _make_room(self) -> None:
+        """Drop a share partition that is idle, if there are as many as there may be. Raise PolicyViolation."""
+        if len(self._led) < self.most:
+            return
+        for key, led in islice(self._led.items(), LOOKED_AT):
+            if led.is_idle and key not in self._watchers:
+                self._drop(key)
+                return
+        raise PolicyViolation(f"this broker has {self.most} share partitions in use")
 
     def on_metadata(self) -> None:
         """Drop what this broker no longer leads. Called after the replicas have applied an image."""

@@ -11,7 +11,7 @@ predecessor had. So a topic that its metadata lacks was deleted, and is no topic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,6 +71,13 @@ class ShareStateCoordinators:
     def __len__(self) -> int:
         """Return the number of states that this broker coordinates."""
         return sum(map(len, self._active()))
+
+    def committed_states(self) -> Iterator[tuple[int, SharePartitionKey, ShareState]]:
+        """Yield states that no change is under way of, each with the leader epoch of its coordinator's partition."""
+        for shard in self._shards.all():
+            if shard.coordinator is not None and not shard.is_over:
+                for key, state in shard.coordinator.committed_states():
+                    yield shard.leader_epoch, key, state
 
     def _new_shard(self, index: int, leader_epoch: int) -> ShareStateShard:
         from raftlog.broker.coordination.share_state_shard import ShareStateShard  # most nodes need none

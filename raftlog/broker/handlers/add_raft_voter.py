@@ -18,12 +18,13 @@ API_KEY: Final = ApiKey.ADD_RAFT_VOTER
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the quorum's leader catch the node up, and add it. The answer comes at the commit in all versions."""
+    """Have the quorum's leader catch the node up, and add it. The answer comes at the commit, or once appended."""
     make = response_builders(API_KEY, request.api_version)
     check_cluster_id(broker, message.cluster_id)
     host, port = _endpoint(broker, message)
     timeout_ms = round(min(max(message.timeout, MIN_TIMEOUT_S * 1000), MAX_TIMEOUT_S * 1000))  # as `ask`
-    asked = AddVoter(message.voter_id, message.voter_directory_id, host, port, timeout_ms)
+    until_committed = getattr(message, "ack_when_committed", True)  # since version 1
+    asked = AddVoter(message.voter_id, message.voter_directory_id, host, port, timeout_ms, until_committed)
     await ask(broker, asked, Done, timeout_ms=timeout_ms)
     return make.AddRaftVoterResponse(error_code=0, error_message=None)
 

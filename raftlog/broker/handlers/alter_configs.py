@@ -10,13 +10,14 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.config_resources import (
     alter,
     check_config_names,
+    on_each_resource,
     outcomes,
     resource_type,
     response,
 )
 from raftlog.metadata.controller_api import ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.ALTER_CONFIGS
 
@@ -41,13 +42,7 @@ def _alteration(resource: Any, twice: bool) -> ConfigAlteration:
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    needs=DemandedPerPart(
-        (
-            Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
-            Right(Operation.ALTER_CONFIGS, ResourceType.GROUP),
-            Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-        )
-    ),
+    needs=on_each_resource(Operation.ALTER_CONFIGS),
     max_parts=IN_TURNS,
     audit=Change(outcomes),
     controllers=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +10,7 @@ from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
-from raftlog.broker.long_work.turns import each_part
+from raftlog.broker.long_work.turns import each_part, grouped_by_topic
 from raftlog.metadata.controller_api import (
     AlterReassignments,
     PartitionResult,
@@ -82,13 +81,10 @@ async def _response(
     broker: BrokerContext, request: RequestContext, may_change: bool, results: list[PartitionResult]
 ) -> Any:
     make = response_builders(API_KEY, request.api_version)
-    by_topic: defaultdict[str, list[PartitionResult]] = defaultdict(list)
-    await each_part(broker.env, results, lambda each: by_topic[each.topic].append(each))
+    by_topic = await grouped_by_topic(broker.env, results)
     topics = (
-        make.ReassignableTopicResponse(
-            name=name, partitions=(_partition(make, each) for each in by_topic[name])
-        )
-        for name in by_topic
+        make.ReassignableTopicResponse(name=name, partitions=(_partition(make, each) for each in found))
+        for name, found in by_topic.items()
     )
     return make.AlterPartitionReassignmentsResponse(
         throttle_time=0,

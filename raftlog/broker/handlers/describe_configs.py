@@ -34,13 +34,14 @@ from raftlog.broker.handlers.shared.config_resources import (
     Resource,
     check_own_broker,
     check_right,
+    on_each_resource,
     resource_type,
 )
 from raftlog.broker.long_work.turns import Weighed, each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
@@ -161,13 +162,7 @@ def _config(make: Any, entry: ConfigEntry, message: Any) -> Any:
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    needs=DemandedPerPart(
-        (
-            Right(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
-            Right(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP),
-            Right(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
-        )
-    ),
+    needs=on_each_resource(Operation.DESCRIBE_CONFIGS),
     max_parts=IN_TURNS,
     audit=NoChange(),
     controllers=True,

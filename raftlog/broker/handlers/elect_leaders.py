@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
@@ -10,7 +9,7 @@ from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
-from raftlog.broker.long_work.turns import each_part, partitions_by_topic
+from raftlog.broker.long_work.turns import grouped_by_topic, partitions_by_topic
 from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -84,13 +83,10 @@ async def _response(
     broker: BrokerContext, request: RequestContext, code: int, results: list[ElectionResult]
 ) -> Any:
     make = response_builders(API_KEY, request.api_version)
-    by_topic: defaultdict[str, list[ElectionResult]] = defaultdict(list)
-    await each_part(broker.env, results, lambda each: by_topic[each.topic].append(each))
+    by_topic = await grouped_by_topic(broker.env, results)
     responses = (
-        make.ReplicaElectionResult(
-            topic=topic, partition_result=(_partition(make, each) for each in by_topic[topic])
-        )
-        for topic in by_topic
+        make.ReplicaElectionResult(topic=topic, partition_result=(_partition(make, each) for each in found))
+        for topic, found in by_topic.items()
     )
     return make.ElectLeadersResponse(throttle_time=0, error_code=code, replica_election_results=responses)
 

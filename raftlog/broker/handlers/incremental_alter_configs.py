@@ -15,13 +15,14 @@ from raftlog.broker.handlers.shared.config_resources import (
     alter,
     check_config_names,
     check_own_broker,
+    on_each_resource,
     outcomes,
     resource_type,
     response,
 )
 from raftlog.metadata.controller_api import DELETE, SET, SUBTRACT, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
+from raftlog.security.acls import Operation
 
 API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
 
@@ -95,13 +96,7 @@ def _changes(configs: Sequence[Any]) -> dict[str, str | None]:
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    needs=DemandedPerPart(
-        (
-            Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
-            Right(Operation.ALTER_CONFIGS, ResourceType.GROUP),
-            Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
-        )
-    ),
+    needs=on_each_resource(Operation.ALTER_CONFIGS),
     max_parts=IN_TURNS,
     audit=Change(outcomes),
     controllers=True,

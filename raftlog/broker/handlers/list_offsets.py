@@ -7,8 +7,7 @@ partition at a time, so the other threads stay free for syncs. The leader is loo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
@@ -16,17 +15,17 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.long_work.turns import count_parts
 from raftlog.broker.partition_lookup import locate
+from raftlog.broker.replicas.offset_search import MAX_TIMESTAMP, Found, OffsetSearch, search_all
 from raftlog.broker.rights import TOPIC, demand
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
-    from raftlog.replication.partition import Partition
+    pass
 
 API_KEY: Final = 2
 READ_COMMITTED: Final = 1
 NOT_FOUND: Final = (-1, -1, -1)
-MAX_TIMESTAMP: Final = -3
 
 SPECIAL_TIMESTAMPS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
 """Special timestamps, each with the first version that has it."""
@@ -34,39 +33,6 @@ SPECIAL_TIMESTAMPS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 1
 SEARCHED_TOGETHER: Final = 8
 """Partitions that are searched before the turn of other requests: microseconds each, or two seconds for a large
 batch."""
-
-Found = tuple[int, int, int] | None
-"""(offset, timestamp, leader epoch)."""
-
-
-class OffsetSearch:
-    """The search of one partition for one time. Any thread may `run` it; `found` belongs to the loop."""
-
-    def __init__(self, partition: Partition, timestamp_ms: int) -> None:
-        self._partition = partition
-        self._leader_epoch = partition.leader_epoch
-        self._timestamp_ms = timestamp_ms
-        self._outcome: Found | KafkaError | OSError = None
-
-    def run(self) -> None:
-        log = self._partition.log
-        try:
-            if self._timestamp_ms == MAX_TIMESTAMP:
-                self._outcome = log.max_timestamp()
-            else:
-                self._outcome = log.offset_for_timestamp(self._timestamp_ms)
-        except (KafkaError, OSError) as error:
-            self._outcome = error
-
-    def found(self) -> Found:
-        """Return the result. Raise NotLeaderOrFollower (retriable) if the log may have changed under the search."""
-        if self._partition.leader_epoch != self._leader_epoch:
-            raise NotLeaderOrFollower()
-        if isinstance(self._outcome, FileNotFoundError):
-            raise NotLeaderOrFollower("the segment was deleted during this request")
-        if isinstance(self._outcome, KafkaError | OSError):
-            raise self._outcome
-        return self._outcome
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -118,9 +84,9 @@ class PendingListing:
             if _is_searched(each) and (search := self._search(each)) is not None
         }
         if searches:
-            async with self._broker.time_searches:
-                if self._request.is_awaited:
-                    await self._broker.env.offload(partial(_run_all, tuple(searches.values())))
+            await search_all(
+                self._broker, tuple(searches.values()), is_wanted=lambda: self._request.is_awaited
+            )
         return searches
 
     def _search(self, wanted: Any) -> OffsetSearch | None:
@@ -169,11 +135,6 @@ class PendingListing:
 
 def _is_searched(wanted: Any) -> bool:
     return bool(wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP)
-
-
-def _run_all(searches: Iterable[OffsetSearch]) -> None:
-    for each in searches:
-        each.run()
 
 
 def _ask_again() -> Found:

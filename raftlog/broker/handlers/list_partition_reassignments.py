@@ -8,7 +8,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts
-from raftlog.broker.long_work.turns import partitions_by_topic
+from raftlog.broker.long_work.turns import grouped_by_topic, partitions_by_topic
 from raftlog.metadata.controller_api import (
     ListReassignments,
     OngoingReassignment,
@@ -27,9 +27,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     Partitions that do not exist or do not move are skipped, as in Apache Kafka.
     """
     make = response_builders(API_KEY, request.api_version)
-    by_topic: dict[str, list[OngoingReassignment]] = {}
-    for each in await _ongoing(broker, message):
-        by_topic.setdefault(each.topic, []).append(each)
+    by_topic = await grouped_by_topic(broker.env, await _ongoing(broker, message))
     return make.ListPartitionReassignmentsResponse(
         throttle_time=0,
         error_code=0,

@@ -134,7 +134,7 @@ class OffsetRows:
         self._count = count
 
     def of(self, topic: str | None, partition: int) -> Row:
-        """One partition of a topic; None: there is no such topic."""
+        """Return the row of one partition; `topic` None: the topic id is unknown."""
         if topic is None:
             return partition, NOTHING_COMMITTED, UnknownTopicId.code
         if not self._visible(topic):

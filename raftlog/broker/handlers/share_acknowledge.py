@@ -12,11 +12,11 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.share_requests import (
     FIRST_EPOCH,
-    LOCK_MS,
     acknowledge,
     by_topic,
     follow_session,
     leader_fields,
+    lock_ms,
     node_endpoints,
 )
 from raftlog.metadata.features import check_share_version
@@ -50,7 +50,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return build_response(
         API_KEY,
         request.api_version,
-        acquisition_lock_timeout=LOCK_MS,
+        acquisition_lock_timeout=lock_ms(broker, message.group_id),
         responses=(
             make.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=(part(each) for each in parts))
             for topic_id, parts in by_topic(outcomes).items()

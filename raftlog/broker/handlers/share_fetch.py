@@ -6,21 +6,22 @@ them as Fetch does. A response has the partitions with records, with acknowledge
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, InvalidRequest, ShareSessionNotFound
+from raftlog.base.errors import NONE, InvalidRequest, ShareSessionLimitReached, ShareSessionNotFound
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.share_reader import RECORD_LIMIT, Found, ShareReader
 from raftlog.broker.handlers.shared.share_requests import (
     FINAL_EPOCH,
     FIRST_EPOCH,
-    LOCK_MS,
     Outcomes,
     acknowledge,
     by_topic,
     follow_session,
     leader_fields,
+    lock_ms,
     node_endpoints,
     session_key,
 )
@@ -32,6 +33,10 @@ from raftlog.sharing.share_sessions import SharedPartition, ShareSession
 
 API_KEY: Final = ApiKey.SHARE_FETCH
 
+HELD_BACK_MS: Final = 60_000
+"""How long a member that finds no room for a session waits at most, so that it does not ask again at once. Otherwise it
+waits as for records, like in Apache Kafka."""
+
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond once acknowledgements are written, and there are records or the time is up."""
@@ -41,14 +46,19 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         raise InvalidRequest("a request that renews locks fetches no records")
     if not 0 <= getattr(message, "share_acquire_mode", 0) <= RECORD_LIMIT:
         raise InvalidRequest("the acquire mode is unknown")
-    session = _session(broker, request, message)
+    group_id = message.group_id
+    try:
+        session = _session(broker, request, message)
+    except ShareSessionLimitReached:
+        await asyncio.sleep(min(max(0, message.max_wait), HELD_BACK_MS) / 1_000)
+        raise
     outcomes = await acknowledge(broker, request, message)
     found: dict[SharedPartition, Found] = {}
     if not renews and message.share_session_epoch != FINAL_EPOCH:
         reader = ShareReader(broker, request, session, message)
         del message  # it may be large, and the wait long
         found = await reader.read()
-    return _response(broker, request, outcomes, found)
+    return _response(broker, request, group_id, outcomes, found)
 
 
 def _session(broker: BrokerContext, request: RequestContext, message: Any) -> ShareSession:
@@ -61,7 +71,8 @@ def _session(broker: BrokerContext, request: RequestContext, message: Any) -> Sh
         session = sessions.open(session_key(message), request.connection, acknowledges=acknowledges)
     else:
         session = follow_session(broker, request, message)
-    session.update(
+    broker.share_partitions.sessions.update(
+        session,
         ((topic.topic_id, each.partition_index) for topic in message.topics for each in topic.partitions),
         ((topic.topic_id, index) for topic in message.forgotten_topics_data for index in topic.partitions),
     )
@@ -71,6 +82,7 @@ def _session(broker: BrokerContext, request: RequestContext, message: Any) -> Sh
 def _response(
     broker: BrokerContext,
     request: RequestContext,
+    group_id: str,
     outcomes: Outcomes,
     found: dict[SharedPartition, Found],
 ) -> Any:
@@ -99,7 +111,7 @@ def _response(
     return build_response(
         API_KEY,
         request.api_version,
-        acquisition_lock_timeout=LOCK_MS,
+        acquisition_lock_timeout=lock_ms(broker, group_id),
         responses=(
             make.ShareFetchableTopicResponse(topic_id=topic_id, partitions=(part(each) for each in parts))
             for topic_id, parts in by_topic({**outcomes, **found}).items()

@@ -27,7 +27,7 @@ API_KEY: Final = ApiKey.UPDATE_RAFT_VOTER
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the quorum's leader, which is this node, replace the voter's address. The answer comes at the commit."""
+    """Have the quorum's leader, which is this node, replace the voter's address. The answer comes once appended."""
     make = response_builders(API_KEY, request.api_version)
     quorum = None
     try:

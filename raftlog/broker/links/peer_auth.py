@@ -129,7 +129,7 @@ async def prove_membership(
     nonce: Nonce = secrets.token_bytes,
     hello: int = HELLO,
 ) -> None:
-    """The connecting side: prove to be broker `own`, and have the other prove to be broker `server_id`.
+    """Prove to be broker `own`, as the connecting side, and have the other prove to be broker `server_id`.
 
     `ask` sends one request frame (length in front) and returns the response without its length. Raises
     SaslAuthenticationFailed if the other end is not the expected broker, or refuses us.

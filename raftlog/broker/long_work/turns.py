@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache
 from itertools import islice
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError
@@ -34,14 +34,24 @@ __all__ = [
     "drawn",
     "each_part",
     "encoded",
+    "grouped_by_topic",
     "is_incomplete",
     "partitions_by_topic",
     "run_steps",
     "together",
 ]
 
+
+class HasTopic(Protocol):
+    """A result of one partition."""
+
+    @property
+    def topic(self) -> str: ...
+
+
 Part = TypeVar("Part")
 Key = TypeVar("Key")
+OfTopic = TypeVar("OfTopic", bound=HasTopic)
 
 PIECES_AT_ONCE: Final = 1_000
 """Parts of a request, or records, that are decoded between two turns of the loop, some 4 µs each."""
@@ -116,6 +126,13 @@ async def partitions_by_topic(
         lambda each: add(*each),
     )
     return named
+
+
+async def grouped_by_topic(env: Env, results: Iterable[OfTopic]) -> dict[str, list[OfTopic]]:
+    """Return results of partitions by topic, both in their order."""
+    by_topic: dict[str, list[OfTopic]] = {}
+    await each_part(env, results, lambda each: by_topic.setdefault(each.topic, []).append(each))
+    return by_topic
 
 
 def is_incomplete(response: Any) -> bool:

@@ -246,6 +246,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if self.limits is not None:
             self.limits.record_turn(seconds)
 
+    def count_fetch(self, size: int) -> int:
+        """Count the records of a response by the sender's quota. A throttle time, in ms, means that it gets none."""
+        return 0 if self.limits is None else self.limits.count_fetch(self, size)
+
     # -- login ----------------------------------------------------------------------------------------------------
 
     def limit_frames(self, max_bytes: int) -> None:
@@ -357,7 +361,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         return holds_bytes or not self.is_open or is_restricted
 
     def check_progress(self, *, crowded: bool) -> None:
-        """Once a second: close the connection if its stay in the hall, its login, a frame or a response takes too long.
+        """Close the connection, called once a second, if its stay in the hall, its login, a frame or a response takes
+        too long.
 
         With `crowded`, half of the memory for responses is used.
         """

@@ -27,7 +27,7 @@ class DeadlineWaiter(Protocol):
     def connection(self) -> Guard: ...
 
     def expired(self) -> None:
-        """Called once when the time is up, unless it was removed before."""
+        """Handle that the time is up; called once, unless the waiter was removed before."""
 
 
 class Deadlines:

@@ -149,7 +149,7 @@ class WaitingFetch(Protocol):
     def connection(self) -> Guard: ...
 
     def wake_soon(self) -> None:
-        """Called when the session may have new data."""
+        """Read again soon, because the session may have new data."""
 
 
 class FetchSession(Guard):

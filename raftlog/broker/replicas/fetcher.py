@@ -66,10 +66,10 @@ class FetcherHost(Protocol):
     def broker_epoch(self) -> int: ...
 
     def connect(self, leader: int, *, on_lost: Callable[[Exception | None], None]) -> Awaitable[PeerChannel]:
-        """An authenticated connection to another broker. Raises OSError or KafkaError."""
+        """Open an authenticated connection to another broker. Raises OSError or KafkaError."""
 
     def leader_lost(self, leader: int) -> None:
-        """The connection to a leader ended, and not by us."""
+        """Handle the end of the connection to a leader, if this broker did not close it."""
 
     def flush(self, then: Callable[[], None]) -> bool:
         """Call `then` once all that was appended is durable; False: it is already."""

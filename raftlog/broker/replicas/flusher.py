@@ -109,7 +109,7 @@ class Flusher:
             self._run_round()
 
     def release(self, partition: Partition, then: Callable[[], None]) -> None:
-        """Never touch this partition's log again, then call `then`: at once, or when the round under way ends."""
+        """Stop using this partition's log, then call `then`: at once, or when the current round ends."""
         self._dirty.pop(partition, None)
         if self._running:
             self._after_round.append(then)

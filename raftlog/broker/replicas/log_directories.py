@@ -356,7 +356,7 @@ class LogDirectories:
         return made
 
     def volume_of(self, opened: Log) -> LogVolume:
-        """The volume that holds a log."""
+        """Return the volume that holds a log."""
         folder = opened.directory.rpartition("/")[0]
         return next(volume for volume in self.volumes if volume.path == folder)
 

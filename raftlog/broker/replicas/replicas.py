@@ -474,7 +474,7 @@ class Replicas:
         return state is not None and set(state.replicas) <= set(state.isr)
 
     def led(self) -> list[Partition]:
-        """The partitions that this broker leads."""
+        """Return the partitions that this broker leads."""
         return [partition for partition in self.partitions.values() if type(partition.role) is LeaderRole]
 
     def isr_members(self) -> frozenset[int]:
@@ -569,7 +569,7 @@ class Replicas:
     # -- disks --------------------------------------------------------------------------------------------------
 
     def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
-        """Under log.flush.policy=os: schedule a sync of written records, so that recovery stays short."""
+        """Schedule a sync of written records under log.flush.policy=os, so that recovery stays short."""
         for partition in partitions:
             if partition in self._volumes and partition.log.flushed_end_offset < partition.log_end_offset:
                 self._volumes[partition].flusher.mark(partition)

@@ -44,7 +44,7 @@ class ReplicationQuota:
             self._seen_at = self._now()
 
     def record(self, count: int) -> None:
-        """So many bytes went."""
+        """Record that so many bytes were sent."""
         if self._rate is not None:
             self._refill(self._rate)
             self._left -= count

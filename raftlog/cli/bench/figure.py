@@ -10,7 +10,7 @@ Bound = Literal["at most", "at least"]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table. `aim` is in the same unit, and a bound from above or below."""
+    """One line of the table. With an `aim`, in the same unit, `value` should be "at most" or "at least" that."""
 
     part: str
     name: str

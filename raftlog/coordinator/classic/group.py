@@ -389,7 +389,7 @@ class ClassicGroup:
             for member_id, answer in answers.items():
                 answer(reply if isinstance(reply, KafkaError) else join_result(generation, member_id))
 
-        event = ClassicGroupEvent.MEMBERS_GATHERED if generation.members else ClassicGroupEvent.NOBODY_LEFT
+        event = ClassicGroupEvent.MEMBERS_GATHERED if generation.members else ClassicGroupEvent.EMPTIED
         after = next_state(self.state, event)
         self._end_rebalance()
         record = GroupChanged(self.group_id, generation)

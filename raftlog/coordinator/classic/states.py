@@ -1,10 +1,10 @@
 """The states of a classic group and their transitions by events, as data. An event that is not listed cannot happen.
 
-PreparingRebalance is soft: after a failover the group is in its last recorded generation, and its members restart the
-rebalance. All other states derive from records.
+PreparingRebalance is not recorded: after a failover the group is in its last recorded generation, and its members
+restart the rebalance. All other states derive from records.
 
-Some changes are no events of this table. A coordinator is loaded or unloaded; the group becomes a consumer group or was
-one. A group that was never recorded is dropped when its rebalance ends without members.
+Some changes are not in this table: a coordinator is loaded or unloaded, or the group changes its type. A group that was
+never recorded is dropped when its rebalance ends without members.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class ClassicGroupEvent(Enum):
     """The events of a group as a whole."""
 
     MEMBERS_CHANGE = "a member joins, leaves, times out, or offers other protocols"
-    MEMBERS_GATHERED = "everybody has joined again, or the time for it is up: a new generation is recorded"
-    NOBODY_LEFT = "a rebalance of a recorded group ended without members: an empty generation is recorded"
+    MEMBERS_GATHERED = "all members joined again, or the rebalance timed out: a new generation is recorded"
+    EMPTIED = "a rebalance of a recorded group ended without members: an empty generation is recorded"
     ASSIGNED = "the leader's assignments are recorded"
     DELETED = "the group is deleted, or its last offset expired"
 
@@ -37,7 +37,7 @@ TRANSITIONS: Final[Mapping[tuple[str, ClassicGroupEvent], str]] = {
     (EMPTY, ClassicGroupEvent.DELETED): DEAD,
     (PREPARING_REBALANCE, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,
     (PREPARING_REBALANCE, ClassicGroupEvent.MEMBERS_GATHERED): COMPLETING_REBALANCE,
-    (PREPARING_REBALANCE, ClassicGroupEvent.NOBODY_LEFT): EMPTY,
+    (PREPARING_REBALANCE, ClassicGroupEvent.EMPTIED): EMPTY,
     (COMPLETING_REBALANCE, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,
     (COMPLETING_REBALANCE, ClassicGroupEvent.ASSIGNED): STABLE,
     (STABLE, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,

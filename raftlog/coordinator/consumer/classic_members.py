@@ -173,13 +173,13 @@ def assignment_of(partitions: Partitions, subscription: bytes, image: MetadataIm
 
 
 def by_id(partitions: PartitionsByTopic, image: MetadataImage) -> Partitions:
-    """Topics that do not exist are left out."""
+    """Return the partitions by topic id, without topics that do not exist."""
     return {
         image.topics[name].topic_id: indexes for name, indexes in partitions.items() if name in image.topics
     }
 
 
 def by_name(partitions: Partitions, image: MetadataImage) -> PartitionsByTopic:
-    """Topics that do not exist are left out."""
+    """Return the partitions by topic name, without topics that do not exist."""
     names = image.topic_names
     return {names[topic_id]: indexes for topic_id, indexes in partitions.items() if topic_id in names}

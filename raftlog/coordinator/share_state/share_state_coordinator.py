@@ -10,7 +10,7 @@ It knows no partitions, logs, brokers or clocks: `append` is injected, and the m
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from raftlog.base.errors import KafkaError
@@ -57,6 +57,13 @@ class ShareStateCoordinator:
     def states(self) -> list[SharePartitionKey]:
         """Return the share partitions with a state, including uncommitted changes."""
         return list(self._machines)
+
+    def committed_states(self) -> Iterator[tuple[SharePartitionKey, ShareState]]:
+        """Yield the states that no change is under way of."""
+        for key in self._machines:
+            runner = self._machines.get(key)
+            if runner is not None and not runner.parked:
+                yield key, runner.tail
 
     def load(
         self,

@@ -1,7 +1,7 @@
 """Records of `__transaction_state`: keys and values byte for byte Apache Kafka's.
 
-Written: TransactionLogKey v0 with TransactionLogValue v1 (what Kafka writes from transaction.version 1 on). Read:
-those, and values of version 0. A key of another type is skipped, not refused.
+It writes TransactionLogKey v0 and TransactionLogValue v1, as Kafka does from transaction.version 1 on, and also reads
+values of version 0. A key of an unknown type is skipped, not refused.
 """
 
 from __future__ import annotations
@@ -191,16 +191,16 @@ class TransactionReplay:
     def feed(self, batches: Buffer) -> int:
         """Apply whole batches as a log returns them; return the offset to continue from.
 
-        Only the last record of each id is decoded: a few busy ids have very many.
+        Only the last record of each id is decoded, since a busy id has very many.
         """
         view = memoryview(batches)
-        words: dict[bytes | None, list[bytes | None]] = {}
+        values_by_key: dict[bytes | None, list[bytes | None]] = {}
         for position, header in iter_headers(view):
             if not header.is_control:
                 for record in iter_records(view[position : position + header.length]):
-                    words.setdefault(record.key, []).append(record.value)
+                    values_by_key.setdefault(record.key, []).append(record.value)
             self.next_offset = header.end_offset
-        for key, values in words.items():
+        for key, values in values_by_key.items():
             self._take_last(key, values)
         return self.next_offset
 

@@ -1,7 +1,7 @@
-"""The four jars of Spark's own Kafka connector, for `--connector kafka`: which, where, and from where.
+"""The four jars of Spark's own Kafka connector, for `--connector kafka`: versions, paths, and how to fetch them.
 
-They are searched in Maven's local repository and fetched one by one with `mvn`. Not every registry holds them all in
-one version, and Ivy (`spark.jars.packages`) gives up at the first missing jar. This module does not know Spark.
+They are read from Maven's local repository, and fetched into it one by one with `mvn`. Not every registry holds them
+all in one version, and Ivy (`spark.jars.packages`) gives up at the first missing jar. It does not import Spark.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Jar(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The address in a Maven repository."""
+        """The path within a Maven repository."""
         folder = Path(*self.group.split("."), self.artifact, self.version)
         return folder / f"{self.artifact}-{self.version}.jar"
 
 
 KAFKA_JARS: Final = (
     Jar("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
-    # used with delegation tokens only, and loaded always; its small interface has not changed since
+    # always loaded, though only delegation tokens use it; its small interface has not changed since
     Jar("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
     Jar("org.apache.kafka", "kafka-clients", "3.9.2"),
     Jar("org.apache.commons", "commons-pool2", "2.13.1"),
@@ -66,7 +66,7 @@ def find_jars() -> list[Path]:
 
 
 def fetch_jars() -> list[Path]:
-    """Fetch with Maven what is missing, and return all paths. Raises JarsMissingError."""
+    """Fetch the missing jars with Maven, and return the paths of all four. Raises JarsMissingError."""
     maven = shutil.which("mvn")
     for jar in KAFKA_JARS:
         if not (repository() / jar.path).is_file():

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.base.config import GroupConfig
 from raftlog.base.errors import (
     CoordinatorNotAvailable,
     FencedLeaderEpoch,
@@ -33,7 +34,6 @@ from raftlog.sharing.delivery import (
     AcquireRequest,
     DeliveryState,
     FetchedBatch,
-    ShareLimits,
     StateBatch,
     StateWrite,
 )
@@ -82,15 +82,17 @@ class Leader:
         self._loop = loop
         self.store = FakeStore()
         self.changes = 0
-        self.led = LedSharePartition(
-            KEY, 7, self.store, limits=lambda: ShareLimits(lock_s=30.0), changed=self._changed
-        )
+        self.config = GroupConfig()
+        self.led = LedSharePartition(KEY, 7, self.store, config=lambda: self.config, changed=self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
 
     async def load(self, first_offset: int = 0) -> None:
-        await self.led.load(lambda: first_offset)
+        async def find_first_offset() -> int:
+            return first_offset
+
+        await self.led.load(find_first_offset)
 
     def acquire(self, member: str = "a") -> list[tuple[int, int, int]]:
         fetch_offset = self.led.machine.next_fetch_offset()
@@ -290,6 +292,9 @@ def test_a_group_begins_where_its_config_says() -> None:
     It is written before a record is delivered: the next leader's log may have another end.
     """
 
+    async def find_another() -> int:
+        return 99
+
     async def scenario(leader: Leader) -> None:
         leader.store.stored = StoredState(3, -1, ())
         loading = asyncio.ensure_future(leader.load(17))
@@ -304,8 +309,8 @@ def test_a_group_begins_where_its_config_says() -> None:
         await loading
         assert leader.led.machine.start_offset == 18
         leader.store.stored = StoredState(3, 17, ())
-        again = LedSharePartition(KEY, 7, leader.store, limits=ShareLimits, changed=lambda: None)
-        await again.load(lambda: 99)
+        again = LedSharePartition(KEY, 7, leader.store, config=GroupConfig, changed=lambda: None)
+        await again.load(find_another)
         assert again.machine.start_offset == 17
         leader.led.advance_log_start(20)
         assert leader.led.machine.next_fetch_offset() == 20
@@ -376,3 +381,36 @@ def test_aborted_and_control_batches_are_withheld() -> None:
         (10, True),
     ]
     assert not any(each.is_withheld for each in fetched_batches(log, None, read_committed=False))
+
+
+def test_locks_are_renewed_only_where_the_group_allows_it() -> None:
+    """share.renew.acknowledge.enable=false: INVALID_RECORD_STATE, as in Apache Kafka (KIP-1222)."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        assert leader.acquire() == [(0, 9, 1)]
+        await leader.acknowledge(0, 4, AcknowledgeType.RENEW)
+        leader.config = GroupConfig(share_renew_acknowledge_enable=False)
+        with pytest.raises(InvalidRecordState):
+            await leader.acknowledge(0, 4, AcknowledgeType.RENEW)
+
+    run_scenario(scenario)
+
+
+def test_a_share_partition_is_idle_without_locks_and_writes() -> None:
+    """Only then may it make room for another: what it holds is written."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        assert leader.led.is_idle
+        leader.acquire()
+        assert not leader.led.is_idle
+        said = leader.acknowledge(0, 9)
+        await leader.pass_time()
+        assert not leader.led.is_idle
+        leader.store.answer()
+        await said
+        await leader.pass_time()
+        assert leader.led.is_idle
+
+    run_scenario(scenario)

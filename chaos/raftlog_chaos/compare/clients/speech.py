@@ -24,12 +24,12 @@ class Clock:
         self.cpu_s = 0.0
 
     def begin(self) -> None:
-        """The warm-up is over."""
+        """Note that the warm-up is over."""
         say("begin")
         self.began_at, self.cpu_s = time.perf_counter(), time.process_time()
 
     def end(self) -> None:
-        """The measured time is over."""
+        """Note that the measured time is over."""
         self.seconds = time.perf_counter() - self.began_at
         self.cpu_s = time.process_time() - self.cpu_s
         say("end")

@@ -26,7 +26,7 @@ class Daemons(System):
 
     @abstractmethod
     def is_ready(self) -> bool:
-        """Whether all nodes take part."""
+        """Return whether all nodes take part."""
 
     def start(self) -> float:
         """Start all nodes."""

@@ -61,7 +61,7 @@ class KafkaWire(System):
         )
 
     def is_whole(self, topic: str) -> bool:
-        """Whether all replicas of all partitions are in sync."""
+        """Return whether all replicas of all partitions are in sync."""
         found = self.partitions(topic)
         return len(found) == self._partitions[topic] and all(
             each.leader >= 0 and len(each.isr) == self.replicas for each in found.values()
@@ -107,7 +107,7 @@ class KafkaWire(System):
         return first.leader
 
     def all_see_each_other(self) -> bool:
-        """Whether every running node sees exactly the running nodes."""
+        """Return whether every running node sees exactly the running nodes."""
         ports = self.ports
         try:
             return all(view_cluster(LOOPBACK, port).broker_ids == set(ports) for port in ports.values())

@@ -65,7 +65,7 @@ class Nats(Daemons):
         return [PROGRAM, "--config", str(path)]
 
     def is_ready(self) -> bool:
-        """Whether every server hears JetStream's leader."""
+        """Return whether every server hears JetStream's leader."""
         try:
             for address in self.servers():
                 connection = NatsConnection(address, PROBE_S)

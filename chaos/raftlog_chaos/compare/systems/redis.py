@@ -60,7 +60,7 @@ class Redis(Daemons):
         return [PROGRAM, *words, *(("--replicaof", LOOPBACK, str(self.port(1))) if node > 1 else ())]
 
     def is_ready(self) -> bool:
-        """Whether both replicas are online."""
+        """Return whether both replicas are online."""
         try:
             with socket.create_connection((LOOPBACK, self.port(1)), timeout=PROBE_S) as connection:
                 connection.sendall(b"INFO replication\r\n")
@@ -73,7 +73,7 @@ class Redis(Daemons):
         return [f"{LOOPBACK}:{self.port(1)}"]
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """A stream comes with its first record."""
+        """Return at once: Redis creates a stream with its first record."""
 
     def client(self, load: Load) -> Sequence[str]:
         return [

@@ -135,7 +135,9 @@ class System(ABC):
         wait_for(lambda: not self.pids(), "all nodes are gone")
 
     def is_whole(self, topic: str) -> bool:
-        """Whether all replicas of a topic are in sync; a system without that information is whole once it is ready."""
+        """Return whether all replicas of a topic are in sync; a system without that information is whole once it is
+        ready.
+        """
         return True
 
     def slow_syncs(self, slower_s: float) -> None:

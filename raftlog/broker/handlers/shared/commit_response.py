@@ -34,7 +34,7 @@ def rows_of(message: Any) -> Iterator[tuple[RequestRow, Any]]:
 
 
 def check_size(message: Any) -> None:
-    """Raises InvalidCommitOffsetSize."""
+    """Raise InvalidCommitOffsetSize."""
     count = sum(len(topic.partitions) for topic in message.topics)
     if count > MAX_OFFSETS:
         raise InvalidCommitOffsetSize(f"a request may commit at most {MAX_OFFSETS} offsets, not {count}")

@@ -28,7 +28,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation, ResourceType
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -41,6 +41,12 @@ RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker", GROUP: "group", CLIEN
 
 
 _AUDITED_TYPES: Final = {**RESOURCE_TYPES, BROKER_LOGGER: "broker-logger"}
+
+
+def on_each_resource(operation: Operation) -> DemandedPerPart:
+    """Return the right to an operation on each of the resources with configs that a request names."""
+    kinds = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+    return DemandedPerPart(tuple(Right(operation, each) for each in kinds))
 
 
 class Resource(NamedTuple):

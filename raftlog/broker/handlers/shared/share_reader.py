@@ -163,6 +163,8 @@ class ShareReader:
             size_bytes = sum(len(each.read.records or b"") for each in reads)
             if not (is_last or self._errors or size_bytes >= self._min_bytes):
                 return None
+            if self._is_throttled(size_bytes):
+                return {}
             found = await each_part(env, reads, self._acquire)
         finally:
             for each in reads:
@@ -178,7 +180,17 @@ class ShareReader:
         if connection is None:
             return self._most_bytes
         room, self._is_short = room_of_response(connection.response_memory)
-        return min(self._most_bytes, room)
+        quota = self._most_bytes if connection.limits is None else connection.limits.fetch_max_bytes
+        return min(self._most_bytes, room, quota)
+
+    def _is_throttled(self, size_bytes: int) -> bool:
+        """Count the records of a response, unless its sender has used up its quota: then it gets none.
+
+        Its connection is muted, and the response says for how long. Apache Kafka has locked the records by then, and
+        the member never sees them.
+        """
+        connection = self._request.connection
+        return bool(connection is not None and size_bytes and connection.count_fetch(size_bytes))
 
     async def _read_cold(self, reads: list[_Read]) -> list[_Read]:
         """Return all reads with their records, some of which the disk has. They count as response memory meanwhile."""
@@ -222,7 +234,8 @@ class ShareReader:
             self._park(partition, replica)
             machine, offset = led.machine, led.machine.next_fetch_offset()
             left = self._max_bytes - self._size_bytes
-            if machine.is_full or offset >= replica.high_watermark or (left <= 0 and reads):
+            end_offset = replica.last_stable_offset if led.read_committed else replica.high_watermark
+            if machine.is_full or offset >= end_offset or (left <= 0 and reads):
                 return
             if not led.begin_read(self._wake):
                 return
@@ -247,8 +260,14 @@ class ShareReader:
         min_one: bool,
     ) -> _Read | None:
         """Return a read from the next available offset on; None without records."""
-        offset = led.machine.next_fetch_offset()
-        read = replica.read(offset, max(0, limit), min_one=min_one, current_leader_epoch=led.leader_epoch)
+        offset, read_committed = led.machine.next_fetch_offset(), led.read_committed
+        read = replica.read(
+            offset,
+            max(0, limit),
+            min_one=min_one,
+            current_leader_epoch=led.leader_epoch,
+            read_committed=read_committed,
+        )
         if read.error_code:
             self._fail(partition, from_code(read.error_code))
             return None
@@ -258,9 +277,8 @@ class ShareReader:
             partition[0], FetchPartition(partition[1], NO_EPOCH, offset, NO_EPOCH, NO_OFFSET, limit)
         )
         entry.partition = replica
-        cold = ColdRead(
-            entry, read, limit=limit, end_offset=read.high_watermark, min_one=min_one, for_consumer=True
-        )
+        end_offset = read.last_stable_offset if read_committed else read.high_watermark
+        cold = ColdRead(entry, read, limit=limit, end_offset=end_offset, min_one=min_one, for_consumer=True)
         return _Read(partition, led, offset, read, cold)
 
     def _park(self, partition: SharedPartition, replica: Partition) -> None:
@@ -280,12 +298,15 @@ class ShareReader:
             return None
         self._check_session()  # the loop may have had a turn since the last partition
         try:
-            batches = fetched_batches(each.read.records, None, read_committed=False)
+            aborted = each.read.aborted
+            batches = fetched_batches(each.read.records, aborted, read_committed=aborted is not None)
             acquired = each.led.acquire(self._asked, batches, fetch_offset=each.offset)
         except KafkaError as error:
             self._fail(each.partition, error)
             return None
         if not acquired:
+            if each.led.machine.next_fetch_offset() > each.offset:
+                self._wake()  # what was read is not to be delivered, and more may follow
             return None
         left = self._asked.max_records - sum(it.last_offset - it.first_offset + 1 for it in acquired)
         self._asked = self._asked._replace(max_records=max(0, left))

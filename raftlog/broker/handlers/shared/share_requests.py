@@ -11,12 +11,13 @@ from uuid import UUID
 from raftlog.base.errors import InvalidRequest, KafkaError, UnknownTopicId
 from raftlog.base.types import NO_BROKER, NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.coordination.share_group_configs import share_config
 from raftlog.broker.long_work.turns import together
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.broker.rights import TOPIC, among, refusal
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.security.acls import Operation
-from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType, ShareLimits
+from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType
 from raftlog.sharing.share_sessions import SharedPartition, ShareSession, ShareSessionKey
 
 FIRST_EPOCH: Final = 0
@@ -24,8 +25,6 @@ FIRST_EPOCH: Final = 0
 
 FINAL_EPOCH: Final = -1
 """The epoch of a request that ends its share session."""
-
-LOCK_MS: Final = int(ShareLimits().lock_s * 1_000)
 
 Outcomes = dict[SharedPartition, KafkaError | None]
 """What became of the acknowledgements of each partition; None if they are written."""
@@ -36,6 +35,11 @@ def session_key(message: Any) -> ShareSessionKey:
     if not message.group_id or not message.member_id:
         raise InvalidRequest("group_id and member_id must not be empty")
     return ShareSessionKey(message.group_id, message.member_id)
+
+
+def lock_ms(broker: BrokerContext, group_id: str) -> int:
+    """Return how long members of a group have their records, for the response."""
+    return share_config(broker, group_id).share_record_lock_duration_ms
 
 
 def follow_session(broker: BrokerContext, request: RequestContext, message: Any) -> ShareSession:

@@ -19,8 +19,8 @@ from raftlog.base.errors import (
     VoterNotFound,
 )
 from raftlog.base.types import NO_DIRECTORY
-from raftlog.metadata.controller_api import AddVoter, RemoveVoter
-from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter, UpdateVoter
+from raftlog.quorum.voter_requests import VoterRequests
 from raftlog.quorum.voters_record import Voter, VotersRecord
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER
 from tests.quorum.changing import Changing, run
@@ -286,13 +286,13 @@ def test_a_voter_that_another_leader_added_meanwhile_is_added_once(monkeypatch: 
         await world.begin()
         leader = await world.cluster.leader()
 
-        async def added_meanwhile(changes: VoterChanges, voter: Voter, state: list[str]) -> None:
+        async def added_meanwhile(changes: VoterRequests, voter: Voter, request: object) -> None:
             record = changes._driver.voters.current
             assert record is not None
             extended = record.with_voter(voter)
-            await changes._driver.change_voters(lambda: extended)
+            await changes._driver.change_voters(lambda: extended).committed
 
-        monkeypatch.setattr(VoterChanges, "_until_caught_up", added_meanwhile)
+        monkeypatch.setattr(VoterRequests, "_until_caught_up", added_meanwhile)
         assert isinstance(await world.add(world.voter(4)), DuplicateVoter)
         record = world.cluster.nodes[leader].driver.voters.current
         assert record is not None and record.ids == [1, 2, 3, 4]
@@ -307,13 +307,13 @@ def test_a_removal_keeps_voters_that_another_leader_added_meanwhile(monkeypatch:
         await world.begin()
         leader = await world.cluster.leader()
 
-        async def added_meanwhile(changes: VoterChanges, remaining: VotersRecord, state: list[str]) -> None:
+        async def added_meanwhile(changes: VoterRequests, remaining: VotersRecord, request: object) -> None:
             record = changes._driver.voters.current
             assert record is not None
             extended = record.with_voter(world.voter(4))
-            await changes._driver.change_voters(lambda: extended)
+            await changes._driver.change_voters(lambda: extended).committed
 
-        monkeypatch.setattr(VoterChanges, "_until_majority", added_meanwhile)
+        monkeypatch.setattr(VoterRequests, "_until_majority", added_meanwhile)
         gone = next(each for each in (1, 2, 3) if each != leader)
         assert await world.remove(gone) is None
         record = world.cluster.nodes[leader].driver.voters.current
@@ -399,21 +399,83 @@ def test_the_quorum_says_who_changed_the_voters_and_when() -> None:
 
 
 def test_a_second_change_waits_for_the_first() -> None:
-    """And is refused at its deadline."""
+    """As long as that is not committed; it is refused at its deadline."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        hosts, voter = world.cluster.hosts, world.voter(4)
+        changes = world.cluster.nodes[leader].voter_requests
+        await world.cluster.settle(b"before")
+        for each in (1, 2, 3):
+            if each != leader:
+                world.loop.clog(hosts[each], hosts[leader])
+        first = hosts[leader].start(changes.add(voter, world.loop.time() + 20, until_committed=False))
+        await world.cluster.until(first.done)
+        refused = await world.remove(4, seconds=0.1)
+        assert isinstance(refused, RequestTimedOut) and "another change" in str(refused)
+        world.loop.heal()
+        await world.cluster.settle(b"after")
+        assert world.cluster.nodes[leader].voters.keys() == {1, 2, 3, 4}
+
+    run(test)
+
+
+def test_a_change_waits_for_no_node_that_cannot_be_reached() -> None:
+    """Others go before it, and the longest wait is shown."""
 
     async def test(world: Changing) -> None:
         world.cluster.boot(1, 2, 3)
         assert await world.make_dynamic() is None
         leader = await world.cluster.leader()
+        quorum = world.cluster.nodes[leader]
         voter = world.voter(4)
-        changes = world.cluster.nodes[leader].voter_changes
-        first = world.cluster.hosts[leader].start(changes.add(voter, world.loop.time() + 20))
-        await world.pass_time(0.1)
-        refused = await world.remove(leader, seconds=1.0)
-        assert isinstance(refused, RequestTimedOut) and "another change" in str(refused)
+        first = world.cluster.hosts[leader].start(quorum.voter_requests.add(voter, world.loop.time() + 20))
+        await world.cluster.until(lambda: quorum.describe().change is not None)
+        gone = next(each for each in (1, 2, 3) if each != leader)
+        assert await world.remove(gone, seconds=1.0) is None
+        change = quorum.describe().change
+        assert (
+            change is not None and change.voter_id == 4 and "cannot be reached at n4:9093" in change.waits_for
+        )
         world.cluster.boot(4)
         await world.cluster.until(first.done)
-        assert world.cluster.nodes[leader].voters.keys() == {1, 2, 3, 4}
+        assert quorum.voters.keys() == {1, 2, 3, 4} - {gone}
+
+    run(test)
+
+
+def test_the_answer_comes_once_appended_or_at_the_commit() -> None:
+    """As AckWhenCommitted says (KIP-1186); a move is answered once appended, as in Kafka's UpdateVoterHandler."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        leader = await world.cluster.leader()
+        hosts, quorum = world.cluster.hosts, world.cluster.nodes[leader]
+        moved = next(each for each in (1, 2, 3) if each != leader)
+        for each in (1, 2, 3):
+            if each != leader:
+                world.loop.clog(hosts[each], hosts[leader])
+        host, port = world.addresses[4]
+        committed = AddVoter(4, UUID(int=4), host, port, 900)
+        refused = await world.ask(lambda changes, _until: changes.carry_out(committed))
+        assert isinstance(refused, RequestTimedOut) and "not committed" in str(refused)
+        world.loop.heal()
+        assert await world.add(world.voter(4)) is not None, "it is a voter already"
+        assert quorum.voters.keys() == {1, 2, 3, 4}
+        world.cluster.crash(moved)
+        world.cluster.ports[moved] = 9999
+        world.cluster.boot(moved)
+        await world.cluster.settle(b"back")
+        for each in (1, 2, 3, 4):
+            if each != leader:
+                world.loop.clog(hosts[each], hosts[leader])
+        there = UpdateVoter(moved, UUID(int=moved), world.addresses[moved][0], 9999, 900)
+        asked = asyncio.ensure_future(world.ask(lambda changes, _until: changes.carry_out(there)))
+        await world.pass_time(0.05)
+        assert not asked.done()
+        await asked
 
     run(test)
 

@@ -1,0 +1,377 @@
+"""Members of share groups acknowledge records while leaders and share coordinators die, hang and lose each other.
+
+What is accepted is not delivered again, and all else is delivered until it is settled (`ShareGroupModel`). The scenario
+strikes between acquiring and acknowledging, between a write of a state and its answer, and just after an answer.
+Records are deleted under their locks. Wall clocks jump: locks are timed by another clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from raftlog.base.errors import KafkaError
+from raftlog.broker.context import BrokerContext
+from raftlog.broker.coordination.led_share_partition import LedSharePartition
+from raftlog.broker.coordination.shards import share_coordinator
+from raftlog.metadata.controller_api import (
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+)
+from raftlog.replication.partition import Partition
+from raftlog_chaos.checkers.records import read_batches, values_of
+from raftlog_chaos.scenarios.choreography import SERVED_S
+from raftlog_chaos.scenarios.eligible_leaders import Leaving
+from raftlog_chaos.scenarios.endurance import Report
+from raftlog_chaos.simulator.cluster import LOOK_S
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.ledger import Ledger
+from raftlog_chaos.workloads.producer import Producer
+from raftlog_chaos.workloads.raw_client import Client, create_topic
+from raftlog_chaos.workloads.share_group_model import Reign, ShareGroupModel, withheld_in
+from raftlog_chaos.workloads.share_worker import ShareWorker
+
+JOBS: Final = "jobs"
+GROUP_NAMES: Final = ("crew", "guests")
+WORKERS: Final = 3
+"""Members of a group for each partition."""
+
+DAY_MS: Final = 86_400_000
+SETTLED_S: Final = 20.0
+"""After the last fault, calm members have accepted all records within this, virtual seconds."""
+
+TRANSACTIONAL: Final = 0.1
+"""How often a look at the leader writes a batch or marker of a transaction."""
+
+MOVED_S: Final = 5.0
+"""A leadership moves within this after its broker is cut off, virtual seconds."""
+
+SETTINGS: Final = {
+    "offsets.topic.num.partitions": "1",
+    "log.flush.start.offset.checkpoint.interval.ms": "200",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "share.coordinator.state.topic.segment.bytes": "2000",
+    "share.coordinator.state.topic.prune.interval.ms": "500",
+}
+SEGMENTS: Final = ("600", "16384")
+
+
+class ShareGroups(Leaving):
+    """The stage: a topic of jobs, and members of share groups that work on them."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        chance = loop.stream("share-groups")
+        self.lock_s = chance.choice((1.0, 2.0))
+        self.limit = chance.choice((2, 5, 10))
+        super().__init__(
+            loop,
+            settings={
+                **SETTINGS,
+                "group.share.record.lock.duration.ms": str(int(self.lock_s * 1_000)),
+                "group.share.delivery.count.limit": str(self.limit),
+                "group.share.partition.max.record.locks": chance.choice(("100", "2000")),
+                "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("3", "20")),
+                "share.coordinator.state.topic.num.partitions": chance.choice(("1", "1", "2")),
+                "share.coordinator.cold.partition.snapshot.interval.ms": chance.choice(("500", "60000")),
+                "share.coordinator.write.timeout.ms": chance.choice(("1000", "5000")),
+            },
+        )
+        self.has_transactions = chance.random() < 0.5
+        self.read_committed = chance.random() < 0.7
+        """Whether the first group gets no records of open and aborted transactions."""
+        self.calm = False
+        self.ledger = Ledger(loop.stream("ledger"))
+        self.books: dict[tuple[str, int], ShareGroupModel] = {}
+        self.jobs: list[Producer] = []
+        self.workers: list[ShareWorker] = []
+        self.counts: dict[str, int] = {}
+
+    async def begin(self) -> None:
+        await super().begin()
+        self.pace([2.0] * len(self.producers))
+        create = partial(create_topic, Client("books", self.cluster.bootstrap))
+        admin = self.loop.host("admin")
+        partitions = self.chance.choice((1, 1, 2))
+        await admin.start(
+            create(JOBS, partitions=partitions, configs={"segment.bytes": self.chance.choice(SEGMENTS)})
+        )
+        if self.read_committed:
+            ops = (ConfigOp("share.isolation.level", "read_committed"),)
+            await self.submit(AlterConfigs((ConfigAlteration("group", GROUP_NAMES[0], ops),)))
+        for group in GROUP_NAMES[: self.chance.choice((1, 2))]:
+            for index in range(partitions):
+                where = (JOBS, index)
+                self.books[group, index] = book = ShareGroupModel(
+                    group,
+                    where,
+                    self.history,
+                    lock_s=self.lock_s,
+                    limit=self.limit,
+                    read_committed=self.read_committed and group == GROUP_NAMES[0],
+                )
+                for number in range(WORKERS):
+                    self._employ_worker(book, f"{group}{index}{number}")
+        self.loop.main.start(self._watch())
+        await self.cluster.until(
+            lambda: all(each.first_offset >= 0 for each in self.books.values()), SERVED_S, "groups begin"
+        )
+        for index in range(partitions):
+            self._produce(index)
+
+    def _employ_worker(self, book: ShareGroupModel, name: str) -> None:
+        worker = ShareWorker(
+            name,
+            self.cluster.bootstrap,
+            book=book,
+            reign=partial(self._reign, book),
+            chance=self.loop.stream(f"client/{name}"),
+        )
+        self.workers.append(worker)
+        self.loop.host(name).start(worker.run())
+
+    def _produce(self, index: int) -> None:
+        name = f"jobs{index}"
+        chance = self.loop.stream(f"client/{name}")
+        client = Client(name, self.cluster.bootstrap)
+        producer = Producer(client, JOBS, index, history=self.history, chance=chance)
+        producer.pause_s = chance.choice((0.02, 0.1))
+        self.jobs.append(producer)
+        self.loop.host(name).start(producer.run())
+
+    # -- what is inside ------------------------------------------------------------------------------------
+
+    def _contexts(self) -> Iterator[BrokerContext]:
+        for each in self.cluster.running():
+            if each.node is not None and each.node.broker is not None:
+                yield each.node.broker.context
+
+    def _reign(self, book: ShareGroupModel, host: str) -> Reign:
+        """Return the object of a host's leadership, or None if it does not lead."""
+        for context in self._contexts():
+            if f"node{context.config.node_id}" == host:
+                for key, led in led_by(context):
+                    if (key.group_id, key.partition) == (book.group, book.where[1]) and led.over is None:
+                        return led
+        return None
+
+    async def _watch(self) -> None:
+        """Look at all leaders and coordinators, again and again."""
+        while True:
+            for context in self._contexts():
+                for key, led in led_by(context):
+                    if (book := self.books.get((key.group_id, key.partition))) is not None:
+                        book.looked_at_leader(led)
+                if context.made_share_states is not None:
+                    self._look_at_states(context)
+            self._write_transactions()
+            await asyncio.sleep(LOOK_S)
+
+    def _write_transactions(self) -> None:
+        """Write a batch or marker of the ledger, whose transactions end in the calm."""
+        found = self.cluster.leader_replica(JOBS, 0)
+        if found is None or not self.has_transactions:
+            return
+        if self.calm:
+            found[0].host.call(self.ledger.finish, found[1])
+        elif self.chance.random() < TRANSACTIONAL:
+            found[0].host.call(self.ledger.step, found[1])
+
+    def _look_at_states(self, context: BrokerContext) -> None:
+        for leader_epoch, key, state in context.share_states.committed_states():
+            book = self.books.get((key.group_id, key.partition))
+            if book is not None:
+                epochs = (leader_epoch, state.snapshot_epoch, state.state_epoch, state.leader_epoch)
+                book.looked_at_state(epochs, state.start_offset)
+
+    # -- trouble -------------------------------------------------------------------------------------------
+
+    def book(self) -> ShareGroupModel:
+        return self.chance.choice(list(self.books.values()))
+
+    def leader_of(self, book: ShareGroupModel) -> int:
+        """Return the broker that leads the jobs of a group; -1 if there is none."""
+        state = self.cluster.state(*book.where)
+        return -1 if state is None else state.leader
+
+    def coordinator_of(self, book: ShareGroupModel) -> int:
+        """Return the share coordinator of a group's partition; -1 if there is none."""
+        image = self.cluster.newest_image()
+        keys = [
+            str(key)
+            for context in self._contexts()
+            for key, _ in led_by(context)
+            if (key.group_id, key.partition) == (book.group, book.where[1])
+        ]
+        try:
+            return share_coordinator(image, keys[0]) if image is not None and keys else -1
+        except KafkaError:
+            return -1
+
+    async def just_when(self, book: ShareGroupModel) -> None:
+        """Wait for a while, or until something has just happened to the records of a group."""
+        event = self.chance.choice((book.acquired, book.acknowledging, book.answered))
+        await self.moment(event, 2.0)
+
+    def victim(self, book: ShareGroupModel) -> int:
+        return self.leader_of(book) if self.chance.random() < 0.5 else self.coordinator_of(book)
+
+    async def strike(self) -> None:
+        """Do one thing to the cluster, at a bad moment."""
+        book = self.book()
+        acts = (
+            *(self.die, self.die, self.hang, self.part, self.outlive, self.outlive),
+            *(self.go, self.blackout, self.delete, self.jump),
+        )
+        act = self.chance.choice(acts)
+        await self.just_when(book)
+        victim = self.victim(book)
+        if victim >= 0:
+            self.counts[act.__name__] = self.counts.get(act.__name__, 0) + 1
+            await act(book, victim)
+
+    async def die(self, book: ShareGroupModel, victim: int) -> None:
+        """A leader or coordinator crashes."""
+        self.cluster.crash(victim, power_loss=self.power())
+        await asyncio.sleep(self.a_while(0.0, 0.3, 2.0))
+        self.cluster.start(victim)
+
+    async def hang(self, book: ShareGroupModel, victim: int) -> None:
+        """A leader or coordinator stands still, perhaps until others have taken over."""
+        self.cluster.pause(victim)
+        await asyncio.sleep(self.a_while(0.3, 1.0, 4.0))
+        self.cluster.resume(victim)
+
+    async def part(self, book: ShareGroupModel, victim: int) -> None:
+        """The leader and the coordinator do not reach each other, or only in one direction."""
+        one, other = self.leader_of(book), self.coordinator_of(book)
+        if one == other or min(one, other) < 0:
+            other = next(each for each in self.cluster.nodes if each != one)
+        hosts = [self.cluster.nodes[each].host for each in (one, other) if each >= 0]
+        if len(hosts) == 2:
+            self.chance.shuffle(hosts)
+            cuts = self.chance.random() < 0.5
+            (self.loop.cut if cuts else self.loop.clog)(hosts[0], hosts[1])
+        await asyncio.sleep(self.a_while(0.3, 2.0, 6.0))
+        self.loop.heal()
+
+    async def outlive(self, book: ShareGroupModel, victim: int) -> None:
+        """A leader loses its lead and does not know it, while a write of it is on its way to the coordinator."""
+        leader, coordinator = self.leader_of(book), self.coordinator_of(book)
+        controller = self.cluster.last_image().controller_id
+        if min(leader, coordinator) < 0 or len({leader, coordinator, controller}) < 3:
+            return
+        hosts = {each: self.cluster.nodes[each].host for each in (leader, coordinator, controller)}
+        self.loop.clog(hosts[leader], hosts[coordinator])
+        self.loop.clog(hosts[leader], hosts[controller])
+        self.loop.clog(hosts[controller], hosts[leader])
+        until = self.loop.time() + MOVED_S
+        await self.cluster.until(
+            lambda: self.leader_of(book) != leader or self.loop.time() > until, MOVED_S + 1, "time passes"
+        )
+        await asyncio.sleep(self.a_while(0.0, 0.1, 0.5))
+        self.loop.heal(hosts[leader], hosts[coordinator])
+        await asyncio.sleep(self.a_while(0.1, 0.5))
+        self.loop.heal()
+
+    async def go(self, book: ShareGroupModel, victim: int) -> None:
+        """A broker is restarted gently: its leaderships move on while it runs."""
+        self.cluster.leave(victim)
+        await asyncio.sleep(self.a_while(0.3, 1.0))
+        self.cluster.start(victim)
+
+    async def blackout(self, book: ShareGroupModel, victim: int) -> None:
+        """All brokers crash."""
+        self.cluster.crash(*self.cluster.nodes, power_loss=self.power())
+        await asyncio.sleep(self.a_while(0.0, 0.3))
+        self.cluster.start()
+
+    async def delete(self, book: ShareGroupModel, victim: int) -> None:
+        """Records are deleted, whether they are settled or not."""
+        found = self.cluster.leader_replica(*book.where)
+        if found is not None:
+            leader, replica = found
+            leader.host.call(_delete, replica, self.chance.random())
+            await asyncio.sleep(self.a_while(0.1, 0.5))
+
+    async def jump(self, book: ShareGroupModel, victim: int) -> None:
+        """A wall clock jumps by days, and comes back later."""
+        host = self.cluster.nodes[victim].host
+        host.set_clock(self.chance.choice((-3, 1, 400)) * DAY_MS)
+        self.loop.call_later(self.a_while(0.5, 3.0), host.set_clock, 0)
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Heal everything, and wait until calm members have settled all records."""
+        self.loop.heal()
+        self.calm = True
+        for worker in self.workers:
+            worker.calm = True
+        await self.whole()
+        for each in self.jobs:
+            each.stopping = True
+        await self.cluster.until(lambda: all(each.done for each in self.jobs), SERVED_S, "all is produced")
+        await self.cluster.until(
+            lambda: all(map(self._is_settled, self.books.values())), SETTLED_S, "every record is settled"
+        )
+        for worker in self.workers:
+            worker.stopping = True
+
+    def _is_settled(self, book: ShareGroupModel) -> bool:
+        if self.has_transactions and self.ledger.is_open:
+            return False
+        found = self.cluster.leader_replica(*book.where)
+        led = None if found is None else self._reign(book, found[0].host.name)
+        if found is None or led is None or not led.is_loaded:
+            return False
+        return led.machine.start_offset >= found[1].high_watermark
+
+    def judge(self) -> list[str]:
+        faults = super().judge()
+        for book in self.books.values():
+            found = self.cluster.leader_replica(*book.where)
+            assert found is not None, "the cluster is whole"
+            replica = found[1]
+            book.log_start_offset = replica.log_start_offset
+            batches = read_batches(replica.log, replica.high_watermark)
+            faults += book.judge(values_of(batches), withheld_in(batches), replica.high_watermark)
+        return faults
+
+
+def led_by(context: BrokerContext) -> list[tuple[Any, LedSharePartition]]:
+    """Return the share partitions that a broker leads, with their keys; looking makes none."""
+    made = context.made_share_partitions
+    return [] if made is None else made.all()
+
+
+def _delete(replica: Partition, share: float) -> None:
+    """Delete so much of what is committed."""
+    start, high_watermark = replica.log_start_offset, replica.high_watermark
+    try:
+        replica.delete_records(start + int(share * (high_watermark - start)))
+    except KafkaError:
+        pass  # another replica leads by now
+
+
+async def share_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
+    """Strike share groups for some virtual seconds, again and again. Raises AssertionError."""
+    scene = ShareGroups(loop)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.strike()
+        scene.cluster.start()
+        await scene.cluster.until_ready(seconds=SERVED_S)
+    await scene.settle()
+    report = await scene.end()
+    seen = {
+        "delivery": sum(each.deliveries for each in scene.books.values()),
+        "redelivery": sum(each.again for each in scene.books.values()),
+        "refusal": sum(each.refused for each in scene.books.values()),
+        "settled": sum(len(each.settled) for each in scene.books.values()),
+    }
+    return replace(report, faults={**report.faults, **scene.counts, **seen})

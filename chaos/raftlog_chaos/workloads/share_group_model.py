@@ -1,0 +1,331 @@
+"""What one partition owes to the members of a share group (KIP-932), judged by what they and its leaders saw.
+
+A record that was accepted is not delivered again once its member has the answer. No record is lost: it is delivered
+until it is accepted, rejected, or out of deliveries. A record has one holder at a time. Its delivery count only grows
+under one leader, and never passes the limit. The start offset never goes back.
+
+A delivery counts as later than an answer if a later leader made it. Under the same leader its count has to be higher,
+or its request was sent after the answer. A leader that does not know yet that it was replaced may deliver what its
+successor has settled, as in Apache Kafka. But it can't settle anything: the share coordinator refuses its writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from raftlog.base.errors import InvalidRecordState, InvalidRequest
+from raftlog.broker.coordination.led_share_partition import LedSharePartition
+from raftlog.records.batch import read_end_marker
+from raftlog.records.header import iter_headers
+from raftlog_chaos.workloads.observations import Observations, TopicIndex
+from raftlog_chaos.workloads.share_member import RELEASE, RENEW
+
+SLACK_S: Final = 1.0
+"""How much later than the leader a member may learn that its session ended."""
+
+Reign = LedSharePartition | None
+"""The leader's object that a response came from; None if that is uncertain."""
+
+
+class Hold:
+    """A record that a member was given, until the member gave it up.
+
+    Its lock lasts at least until `locked_until`, and has expired by `over_at`.
+    """
+
+    __slots__ = (
+        "count",
+        "given_up_at",
+        "locked_until",
+        "member",
+        "over_at",
+        "received_at",
+        "reign",
+        "sent_at",
+    )
+
+    def __init__(self, member: str, count: int, reign: Reign, sent_at: float, now: float) -> None:
+        self.member = member
+        self.count = count
+        self.reign = reign
+        self.sent_at = sent_at
+        self.received_at = now
+        self.locked_until = self.over_at = now
+        self.given_up_at: float | None = None
+
+
+class Answered(NamedTuple):
+    """The answer to an acknowledgement: when it came, from where, and the delivery that it was about."""
+
+    at: float
+    reign: Reign
+    delivery_count: int
+
+    def is_before(self, hold: Hold) -> bool:
+        """Whether a delivery was made after this was written, for certain."""
+        if hold.reign is None or self.reign is None:
+            return False
+        if hold.reign is self.reign:
+            return hold.count > self.delivery_count or hold.sent_at > self.at
+        return hold.reign.leader_epoch > self.reign.leader_epoch
+
+
+class ShareGroupModel:
+    """One group and one partition. `lock_s` and `limit` are the group's configs."""
+
+    def __init__(
+        self,
+        group: str,
+        where: TopicIndex,
+        history: Observations,
+        *,
+        lock_s: float,
+        limit: int,
+        read_committed: bool,
+    ) -> None:
+        self.group = group
+        self.where = where
+        self.history = history
+        self.lock_s = lock_s
+        self.limit = limit
+        self.read_committed = read_committed
+        self.first_offset = -1
+        """Where the group began, as its first leader saw it."""
+        self.settled: dict[int, Answered] = {}
+        """The records whose accept or reject was answered."""
+        self.doubtful: Counter[int] = Counter()
+        """How often each record was accepted or rejected without an answer: that may be written or not."""
+        self.counted: dict[int, int] = {}
+        """The highest delivery count of each record that a leader had."""
+        self.log_start_offset = 0
+        self.deliveries = self.again = self.refused = 0
+        self.acquired = asyncio.Event()
+        self.acknowledging = asyncio.Event()
+        self.answered = asyncio.Event()
+        self._released: dict[int, Answered] = {}
+        self._holds: dict[int, list[Hold]] = {}
+        self._starts: dict[int, int] = {}
+        """The last start offset of each leader's object, by identity."""
+        self._newest = -1, 0.0
+        """The epoch of the last leader that was at work, and since when."""
+        self._stored: tuple[int, ...] = ()
+        self._kept: list[LedSharePartition] = []
+        """Objects that were seen, so that no other gets the identity of one."""
+
+    def blame(self, text: str) -> None:
+        self.history.blame(f"{self.group} of {self.where}: {text}")
+
+    # -- what members saw ----------------------------------------------------------------------------------
+
+    def delivered(
+        self, member: str, acquired: Sequence[tuple[int, int, int]], *, reign: Reign, sent_at: float
+    ) -> dict[int, Hold]:
+        """Note what a member was given: first and last offset, and delivery count."""
+        found: dict[int, Hold] = {}
+        now = asyncio.get_running_loop().time()
+        for first_offset, last_offset, count in acquired:
+            for offset in range(first_offset, last_offset + 1):
+                hold = found[offset] = Hold(member, count, reign, sent_at, now)
+                hold.locked_until, hold.over_at = sent_at + self.lock_s, now + self.lock_s
+                self._delivered(offset, hold)
+        if found:
+            self.acquired.set()
+            self._is_at_work(reign)
+        return found
+
+    def _is_at_work(self, reign: Reign) -> None:
+        """Note a leader that has read the state: from now on its predecessors can write no more."""
+        if reign is not None and reign.leader_epoch > self._newest[0]:
+            self._newest = reign.leader_epoch, asyncio.get_running_loop().time()
+
+    def _delivered(self, offset: int, hold: Hold) -> None:
+        self.deliveries += 1
+        earlier = self._holds.setdefault(offset, [])
+        self.again += bool(earlier)
+        settled, released = self.settled.get(offset), self._released.get(offset)
+        if settled is not None and settled.is_before(hold):
+            self.blame(f"{offset} was delivered for the {hold.count}th time after it was settled")
+        if released is not None and released.is_before(hold) and hold.count <= released.delivery_count:
+            self.blame(
+                f"{offset} is delivered with count {hold.count}, but was released with {released.delivery_count}"
+            )
+        if not 1 <= hold.count <= self.limit:
+            self.blame(f"{offset} is delivered for the {hold.count}th time; the limit is {self.limit}")
+        for each in earlier:
+            if hold.reign is not None and each.reign is hold.reign and each.count == hold.count:
+                self.blame(f"{offset} was delivered twice for the {hold.count}th time")
+        earlier.append(hold)
+
+    def sent(self, holds: Mapping[int, Hold], kinds: Mapping[int, int]) -> None:
+        """Note that a member is about to acknowledge records."""
+        now = asyncio.get_running_loop().time()
+        for offset, kind in kinds.items():
+            if kind != RENEW and offset in holds:
+                give_up(holds[offset], now)
+            self.doubtful[offset] += kind not in (RENEW, RELEASE)
+        if kinds:
+            self.acknowledging.set()
+
+    def not_heard(self, kinds: Mapping[int, int]) -> None:
+        """Note that acknowledgements have no effect, for certain."""
+        for offset, kind in kinds.items():
+            self.doubtful[offset] -= kind not in (RENEW, RELEASE)
+
+    def told(
+        self, holds: Mapping[int, Hold], kinds: Mapping[int, int], code: int, *, reign: Reign, sent_at: float
+    ) -> None:
+        """Note the answer to a member's acknowledgements. `holds`: what the member had when it sent them."""
+        now = asyncio.get_running_loop().time()
+        if code in (InvalidRecordState.code, InvalidRequest.code):
+            self.refused += 1
+            self.not_heard(kinds)
+            if reign is not None and holds.keys() >= kinds.keys():
+                self._check_refusal([holds[each] for each in kinds], reign, sent_at, now)
+        if code:
+            return
+        self.answered.set()
+        self._is_at_work(reign)
+        is_led = reign is not None and reign.is_loaded
+        start_offset = reign.machine.start_offset if reign is not None and is_led else -1
+        for offset, kind in kinds.items():
+            hold = holds.get(offset)
+            is_over = hold is None or sent_at > hold.over_at
+            if is_over and is_led and offset >= start_offset:
+                self.blame(f"{offset} is acknowledged by a member that has not got it")
+            is_former = (
+                reign is not None and reign.leader_epoch < self._newest[0] and sent_at > self._newest[1]
+            )
+            if is_former and kind != RENEW and offset >= start_offset:
+                self.blame(f"{offset} is acknowledged by a former leader")
+            if hold is not None:
+                self._took(offset, kind, hold, Answered(now, reign, hold.count), sent_at)
+
+    def _took(self, offset: int, kind: int, hold: Hold, answered: Answered, sent_at: float) -> None:
+        if kind == RENEW:
+            hold.locked_until, hold.over_at = sent_at + self.lock_s, answered.at + self.lock_s
+        elif kind == RELEASE:
+            former = self._released.get(offset)
+            if former is None or former.delivery_count < answered.delivery_count:
+                self._released[offset] = answered
+        else:
+            self.settled.setdefault(offset, answered)
+
+    def _check_refusal(self, holds: Sequence[Hold], reign: Reign, sent_at: float, now: float) -> None:
+        """A member that has a lock, and has not given it up, must be heard."""
+        if all(each.reign is reign and each.locked_until > now and is_kept(each, sent_at) for each in holds):
+            self.blame(f"{holds[0].member} was refused records whose locks it has")
+
+    def session_ended(self, member: str, reign: Reign) -> None:
+        """Check that a member whose session has ended holds no record."""
+        if reign is not None and reign.is_loaded:
+            held = [
+                each.first_offset
+                for each in reign.machine.ranges
+                if each.is_held and each.member_id == member
+            ]
+            if held:
+                self.blame(f"{member} has ended its session, and still holds {held[:5]}")
+
+    # -- what is inside ------------------------------------------------------------------------------------
+
+    def looked_at_leader(self, led: LedSharePartition) -> None:
+        """Compare a leader's machine with what was seen before."""
+        if not led.is_loaded:
+            return
+        machine = led.machine
+        if id(led) not in self._starts:
+            self._kept.append(led)
+        start_offset = machine.start_offset
+        before = self._starts.get(id(led), start_offset)
+        if start_offset < before:
+            self.blame(f"the start offset goes back from {before} to {start_offset}")
+        self._starts[id(led)] = start_offset
+        if self.first_offset < 0:
+            self.first_offset = start_offset
+        for each in machine.ranges:
+            if each.delivery_count:
+                if each.delivery_count > self.limit:
+                    self.blame(f"{each.first_offset} was delivered {each.delivery_count} times")
+                for offset in range(each.first_offset, each.end_offset):
+                    self.counted[offset] = max(each.delivery_count, self.counted.get(offset, 0))
+
+    def looked_at_state(self, epochs: tuple[int, ...], start_offset: int) -> None:
+        """Compare a committed state with the one before; `epochs` of its coordinator and of the state."""
+        found = (*epochs, start_offset)
+        if self._stored and found[0] < self._stored[0]:
+            return  # a former coordinator
+        if self._stored and any(now < before for now, before in zip(found, self._stored, strict=True)):
+            self.blame(f"the state goes back: {self._stored} and then {found}")
+        self._stored = found
+
+    # -- the end -------------------------------------------------------------------------------------------
+
+    def judge(self, values: Mapping[int, bytes], withheld: Collection[int], end_offset: int) -> Iterable[str]:
+        """Yield what is wrong at the end, when all records up to `end_offset` are settled.
+
+        `values` are the log's; `withheld` those offsets that a group with `read_committed` never gets.
+        """
+        name = f"{self.group} of {self.where}"
+        lost = [
+            offset
+            for offset in range(max(self.first_offset, self.log_start_offset), end_offset)
+            if not (self.read_committed and offset in withheld)
+            and offset not in self.settled
+            and not self.doubtful[offset]
+            and self.counted.get(offset, 0) < self.limit
+        ]
+        if lost:
+            counts = [self.counted.get(each, 0) for each in lost[:5]]
+            yield f"{name}: {len(lost)} records are lost: {lost[:5]} after {counts} deliveries"
+        for offset, holds in self._holds.items():
+            if self.read_committed and offset in withheld:
+                yield f"{name}: {offset} was delivered, though it was aborted or is a marker"
+            for one in holds:
+                for other in holds:
+                    if self._overlap(one, other):
+                        yield f"{name}: {one.member} and {other.member} had {offset} at the same time"
+        for offset, value in self.history.seen.get(self.where, {}).items():
+            if offset >= self.log_start_offset and values.get(offset) != value:
+                yield f"{name}: {value!r} was delivered at {offset}, where {values.get(offset)!r} is"
+
+    def _overlap(self, one: Hold, other: Hold) -> bool:
+        """Whether a member got a record while another still had its lock, under the same leader."""
+        return (
+            one.reign is not None
+            and one.reign is other.reign
+            and one.count < other.count
+            and one.member != other.member
+            and other.received_at < one.locked_until
+            and is_kept(one, other.received_at + SLACK_S)
+        )
+
+
+def withheld_in(batches: bytes) -> set[int]:
+    """Return the offsets of aborted records and of markers in a log without open transactions."""
+    withheld: set[int] = set()
+    opened: dict[int, list[int]] = {}
+    view = memoryview(batches)
+    for position, header in iter_headers(view):
+        offsets = range(header.base_offset, header.end_offset)
+        if header.is_control:
+            withheld.update(offsets)
+            marker = read_end_marker(view[position : position + header.length])
+            of_transaction = opened.pop(header.producer_id, [])
+            if marker is not None and not marker.commit:
+                withheld.update(of_transaction)
+        elif header.is_transactional:
+            opened.setdefault(header.producer_id, []).extend(offsets)
+    return withheld
+
+
+def give_up(hold: Hold, now: float) -> None:
+    """Note that a member may have lost a record: it acknowledges it, or its session ends."""
+    if hold.given_up_at is None:
+        hold.given_up_at = now
+
+
+def is_kept(hold: Hold, until: float) -> bool:
+    return hold.given_up_at is None or hold.given_up_at >= until

@@ -1,0 +1,131 @@
+"""A member of a share group that reads one partition, with raw requests (KIP-932).
+
+It counts the epochs of its share session, and knows no more. Callers choose the records and judge the responses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+from uuid import UUID
+
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import request_builders
+from raftlog_chaos.workloads.raw_client import FIND_COORDINATOR, Client, shapes
+
+HEARTBEAT, FETCH, ACKNOWLEDGE = (
+    ApiKey.SHARE_GROUP_HEARTBEAT,
+    ApiKey.SHARE_FETCH,
+    ApiKey.SHARE_ACKNOWLEDGE,
+)
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+
+NEWEST: Final = 2
+"""The newest version of ShareFetch and ShareAcknowledge."""
+
+FINAL_EPOCH: Final = -1
+RETRY_S: Final = 0.5
+
+RENEWS: Final = {"is_renew_ack": True, "max_wait": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+"""The fields of a ShareFetch that renews locks: it fetches nothing."""
+
+Ack = tuple[int, int, list[int]]
+"""An acknowledgement batch: first offset, last offset, types."""
+
+
+class ShareMember:
+    """One member. `topic_id` is set before the first request; requests go to `address`, a leader."""
+
+    def __init__(
+        self, client: Client, name: str, where: tuple[str, int], *, group: str, version: int = NEWEST
+    ) -> None:
+        self.client = client
+        self.name = name
+        self.topic, self.index = where
+        self.group = group
+        self.version = version
+        self.epoch = 0
+        """The share session's epoch in the next request."""
+        self._topic_id: UUID | None = None
+
+    @property
+    def topic_id(self) -> UUID | None:
+        return self.client.topic_ids.get(self.topic)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the partition's leader is. LookupError if no leader is known."""
+        return self.client.address_of(self.topic, self.index)
+
+    async def join(self) -> None:
+        """Send heartbeats to the group's coordinator until this member has its partition."""
+        make = request_builders(HEARTBEAT, 1)
+        epoch = 0
+        while True:
+            message = make.ShareGroupHeartbeatRequest(
+                group_id=self.group,
+                member_id=self.name,
+                member_epoch=epoch,
+                subscribed_topic_names=(self.topic,) if epoch == 0 else None,
+            )
+            where = await self.client.ask_any(
+                FIND_COORDINATOR, shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
+            )
+            if where.error_code == 0:
+                beat = await self.client.ask((where.host, where.port), HEARTBEAT, message, version=1)
+                if beat.error_code == 0:
+                    epoch = beat.member_epoch
+                    if beat.assignment is not None and beat.assignment.topic_partitions:
+                        return
+            await asyncio.sleep(RETRY_S)
+
+    async def ask(self, api_key: int, message: Any) -> Any:
+        """Send a request to the leader that this member knows."""
+        return await self.client.ask(self.address, api_key, message, version=self.version)
+
+    async def fetch(self, *acks: Ack, epoch: int | None = None, **fields: Any) -> Any:
+        """Fetch with acknowledgements; return the response."""
+        message = self.fetch_request(*acks, epoch=self.epoch if epoch is None else epoch, **fields)
+        return self._counted(await self.ask(FETCH, message), epoch)
+
+    def fetch_request(self, *acks: Ack, epoch: int, **fields: Any) -> Any:
+        """Return a request for three records of the partition, with some fields changed."""
+        make = request_builders(FETCH, self.version)
+        partition = make.FetchPartition(
+            partition_index=self.index, acknowledgement_batches=_batches(make, acks)
+        )
+        topic = make.FetchTopic(topic_id=self.topic_id, partitions=(partition,))
+        if self.version > 1:
+            fields = {"share_acquire_mode": 1} | fields
+        usual = {"max_wait": 500, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 3, "batch_size": 3}
+        given = usual | {"group_id": self.group, "topics": (topic,)} | fields
+        return make.ShareFetchRequest(member_id=self.name, share_session_epoch=epoch, **given)
+
+    async def acknowledge(self, *acks: Ack, epoch: int | None = None, **fields: Any) -> Any:
+        """Acknowledge; return the response."""
+        make = request_builders(ACKNOWLEDGE, self.version)
+        partition = make.AcknowledgePartition(
+            partition_index=self.index, acknowledgement_batches=_batches(make, acks)
+        )
+        topic = make.AcknowledgeTopic(topic_id=self.topic_id, partitions=(partition,))
+        message = make.ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.name,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            topics=(topic,),
+            **fields,
+        )
+        return self._counted(await self.ask(ACKNOWLEDGE, message), epoch)
+
+    def _counted(self, answer: Any, epoch: int | None) -> Any:
+        if answer.error_code == 0 and epoch is None:
+            self.epoch += 1
+        return answer
+
+
+def _batches(make: Any, acks: Iterable[Ack]) -> tuple[Any, ...]:
+    return tuple(
+        make.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=tuple(types))
+        for first, last, types in acks
+    )

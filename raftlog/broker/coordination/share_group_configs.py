@@ -1,0 +1,52 @@
+"""What the leader of a share partition follows of its group's configs, and where the group begins (KIP-932, KIP-1240).
+
+A group's configs may change at any time, so they are read at each use.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.base.config import GroupConfig, group_config
+from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.replicas.offset_search import OffsetSearch, search_all
+from raftlog.replication.leader_role import EARLIEST, LATEST
+from raftlog.replication.partition import Partition
+from raftlog.sharing.delivery import ShareLimits
+
+READ_COMMITTED: Final = "read_committed"
+
+
+def share_config(broker: LocalBroker, group_id: str) -> GroupConfig:
+    """Return the configs in force of a group."""
+    return group_config(broker.config, broker.image().config("group", group_id))
+
+
+def share_limits(config: GroupConfig) -> ShareLimits:
+    """Return the limits of a share partition by its group's configs."""
+    return ShareLimits(
+        config.share_record_lock_duration_ms / 1_000,
+        config.share_delivery_count_limit,
+        config.share_partition_max_record_locks,
+    )
+
+
+async def find_first_offset(broker: LocalBroker, replica: Partition, group_id: str) -> int:
+    """Return where a group begins to read a partition, by `share.auto.offset.reset`.
+
+    A group that begins by a duration, without a record that is so new, begins at the end. Apache Kafka lets it wait for
+    such a record. Raises OffsetNotAvailable while a new leader's high watermark may be too low, NotLeaderOrFollower and
+    errors of the disk.
+    """
+    reset = share_config(broker, group_id).share_auto_offset_reset
+    if reset.strategy == "by_duration":
+        timestamp_ms = max(0, broker.env.ages.believed_ms() - reset.duration_ms)
+        search = OffsetSearch(replica, timestamp_ms)
+        await search_all(broker, [search], is_wanted=lambda: True)
+        found = replica.offset_for_timestamp(timestamp_ms, read_committed=False, search=search.found)
+        if found is not None:
+            return found[0]
+    special = EARLIEST if reset.strategy == "earliest" else LATEST
+    found = replica.offset_for_timestamp(special, read_committed=False)
+    assert found is not None, "a log has a start and an end"
+    return found[0]
