@@ -82,6 +82,11 @@ COMMANDS: Final[dict[str, Entry]] = {
     "group": Entry(
         _ADMINISTER, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
+    "share-group": Entry(
+        _ADMINISTER,
+        "raftlog.cli.share_group:share_group",
+        "List and describe share groups; reset, delete offsets.",
+    ),
     "log": Entry(_ADMINISTER, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "quota": Entry(
         _ADMINISTER, "raftlog.cli.quota:quota", "List, set and delete quotas: what clients may use."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -36,27 +36,32 @@ Topics = Annotated[
 @verb(group, "list", prints_rows=True)
 def list_groups(target: Target, *, form: Form) -> int:
     """List groups with their state. A broker that does not answer is named, and its groups are missing."""
+    return print_groups(target, form, ("group", "state", "type"))
+
+
+def print_groups(target: Target, form: Form, columns: Sequence[str], *, types: Sequence[str] = ()) -> int:
+    """Print the groups of these types, by default of all; return the exit code. Raise Failure if no broker answers."""
     rows: list[dict[str, str]] = []
     failures: list[Failure] = []
     brokers = target.brokers()
     for broker in brokers:
         try:
-            rows += _groups_of(target, int(broker.broker_id))
+            rows += _groups_of(target, int(broker.broker_id), types)
         except Failure as failure:
             failures.append(failure)
     if failures and len(failures) == len(brokers):
         raise failures[0]
-    print_rows(sorted(rows, key=lambda row: row["group"]), form, ("group", "state", "type"))
+    print_rows(sorted(rows, key=lambda row: row["group"]), form, columns)
     for each in failures:
         print(f"raftlog: some groups are missing: {each}", file=sys.stderr)
     return failures[0].code if failures else exits.OK
 
 
-def _groups_of(target: Target, broker: int) -> list[dict[str, str]]:
+def _groups_of(target: Target, broker: int, types: Sequence[str]) -> list[dict[str, str]]:
     """Return the groups that a broker coordinates."""
     answer = target.ask(
         ApiKey.LIST_GROUPS,
-        lambda make: make.ListGroupsRequest(states_filter=(), types_filter=()),
+        lambda make: make.ListGroupsRequest(states_filter=(), types_filter=tuple(types)),
         broker=broker,
         needs="DESCRIBE",
     )
@@ -191,17 +196,17 @@ def delete(target: Target, names: Ids) -> int:
     """Delete groups that have no members, with their offsets."""
     code = 0
     for name in names:
-        error = _delete(target, name)
+        error = delete_group(target, name)
         found = looked_up(target, name) if isinstance(error, NonEmptyGroup) else None
         if found is not None and (why_not := in_use(found)):
             print(f"raftlog: {printable(why_not)}", file=sys.stderr)
             code = exits.FAILED
         else:
-            code = _report(name, error, "deleted") or code
+            code = report(name, error, "deleted") or code
     return code
 
 
-def _delete(target: Target, name: str) -> KafkaError | None:
+def delete_group(target: Target, name: str) -> KafkaError | None:
     """Delete a group; return the coordinator's error, if any."""
     with target.failures(f"{name}: ", needs="DELETE"):
         (result,) = target.cluster.ask_coordinator(
@@ -239,11 +244,11 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     for topic in answer.topics:
         for each in topic.partitions:
             error = from_code(each.error_code) if each.error_code else None
-            code = _report(f"{name} {topic.name} {each.partition_index}", error, "forgotten") or code
+            code = report(f"{name} {topic.name} {each.partition_index}", error, "forgotten") or code
     return code
 
 
-def _report(what: str, error: KafkaError | None, done: str) -> int:
+def report(what: str, error: KafkaError | None, done: str) -> int:
     """Print what became of something; return the exit code."""
     if error is None:
         print(f"{what} {done}")

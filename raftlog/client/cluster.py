@@ -56,6 +56,7 @@ REPEATABLE: Final = frozenset(
         ApiKey.DESCRIBE_GROUPS,
         ApiKey.DESCRIBE_LOG_DIRS,
         ApiKey.DESCRIBE_QUORUM,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.FIND_COORDINATOR,
@@ -68,6 +69,7 @@ REPEATABLE: Final = frozenset(
         ApiKey.METADATA,
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
+        ApiKey.SHARE_GROUP_DESCRIBE,
         ApiKey.SYNC_GROUP,
     }
 )

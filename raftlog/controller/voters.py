@@ -9,7 +9,12 @@ from raftlog.base.machine import Decision
 from raftlog.base.types import encode_uuid
 from raftlog.controller.decisions import LogEvent
 from raftlog.metadata.bootstrap import BootstrapRecords
-from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
+from raftlog.metadata.features import (
+    RAFTLOG_METADATA_VERSION,
+    SHARE_VERSION,
+    VOTERS_CHANGE,
+    finalized_level,
+)
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.metadata_records import (
     ClusterNamed,
@@ -18,6 +23,9 @@ from raftlog.metadata.metadata_records import (
     VoterRegistered,
 )
 from raftlog.metadata.record_levels import RECORDS_SINCE
+
+BEGUN_HIGHEST = (RAFTLOG_METADATA_VERSION, SHARE_VERSION)
+"""The features that a new cluster has at their highest levels. Clusters of older releases keep the initial levels."""
 
 VOTERS_SINCE = RECORDS_SINCE[VoterRegistered]
 """The level of raftlog.metadata.version since which directories of voters are recorded."""
@@ -30,9 +38,10 @@ def decide_first_metadata(
     directories: Mapping[int, UUID],
     bootstrap: BootstrapRecords,
 ) -> Decision:
-    """Name a new cluster, at the newest level that its nodes support, with its first voters and users."""
-    level = next((each.highest for each in supported if each.name == RAFTLOG_METADATA_VERSION), None)
-    levels = () if level is None else (FeatureChanged(RAFTLOG_METADATA_VERSION, level),)
+    """Name a new cluster, at the newest levels that its nodes support, with its first voters and users."""
+    highest = {each.name: each.highest for each in supported}
+    level = highest.get(RAFTLOG_METADATA_VERSION)
+    levels = tuple(FeatureChanged(each, highest[each]) for each in BEGUN_HIGHEST if each in highest)
     recorded = directories if level is not None and level >= VOTERS_SINCE else {}
     if level is None or level < VOTERS_CHANGE:
         bootstrap = tuple(each for each in bootstrap if not isinstance(each, FeatureChanged))

@@ -22,8 +22,6 @@ GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 KRAFT_VERSION: Final = "kraft.version"
 SHARE_VERSION: Final = "share.version"
-"""Share groups (KIP-932). It is not among FEATURES, so it stays at level 0, until all their APIs are built."""
-
 RAFTLOG_METADATA_VERSION: Final = "raftlog.metadata.version"
 CLIENT_RULES: Final = "raftlog.client.rules"
 CLIENT_CERTIFICATES: Final = "raftlog.client.certificates"
@@ -51,6 +49,8 @@ FEATURES: Final = (
     Feature(GROUP_VERSION, 0, 1, 1),
     # KIP-890: the level that clients speak. Java's producer begins with Produce 12, EndTxn 5, TxnOffsetCommit 5 at 2.
     Feature(TRANSACTION_VERSION, 0, 2, 2),
+    # KIP-932: at level 0 there are no share groups. A new cluster has level 1, as of Apache Kafka 4.2.
+    Feature(SHARE_VERSION, 0, 1, 0),
     # KIP-853: at level 1 the voters are a record of the metadata log, and can change.
     Feature(KRAFT_VERSION, 0, 1, 0),
     # What each level adds is in `record_levels`. A new cluster begins at the highest; clusters of 0.2.0 have none.
@@ -61,7 +61,6 @@ KAFKAS_ALONE: Final[Mapping[str, int]] = MappingProxyType(
     {
         KRAFT_VERSION: 1,
         "eligible.leader.replicas.version": 1,
-        SHARE_VERSION: 1,
         "streams.version": 1,
     }
 )

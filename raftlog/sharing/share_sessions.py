@@ -23,6 +23,12 @@ MAX_EPOCH: Final = 2**31 - 1
 MAX_SESSIONS: Final = 2_000
 """The default of `group.share.max.share.sessions`."""
 
+MAX_PARTITIONS: Final = 400_000
+"""Partitions in all sessions of a broker, a quarter of a kilobyte each."""
+
+MAX_SHARE: Final = 4
+"""A session may have at most this part, a fourth, of the partitions of all sessions, as in fetch sessions."""
+
 SharedPartition = tuple[UUID, int]
 """A topic id and a partition."""
 
@@ -50,12 +56,21 @@ class ShareSession:
         """The partitions to fetch, those first that were not fetched for longest (`fetched`)."""
         return list(self._partitions)
 
-    def update(self, added: Iterable[SharedPartition], forgotten: Iterable[SharedPartition] = ()) -> None:
-        """Add partitions to the session, and remove others."""
-        for each in added:
-            self._partitions.setdefault(each)
-        for each in forgotten:
-            self._partitions.pop(each, None)
+    def __len__(self) -> int:
+        """Return the number of its partitions."""
+        return len(self._partitions)
+
+    def add(self, partition: SharedPartition, *, most: int) -> bool:
+        """Add a partition; return False if it is a new one, and there are as many as there may be."""
+        if partition not in self._partitions:
+            if len(self._partitions) >= most:
+                return False
+            self._partitions[partition] = None
+        return True
+
+    def forget(self, partition: SharedPartition) -> None:
+        """Remove a partition, if it is there."""
+        self._partitions.pop(partition, None)
 
     def fetched(self, partitions: Iterable[SharedPartition]) -> None:
         """Put partitions that had records behind the others, so that no partition starves another."""
@@ -66,10 +81,12 @@ class ShareSession:
 
 
 class ShareSessions:
-    """All sessions of a broker, at most `most`."""
+    """All sessions of a broker, at most `most`, with at most `most_partitions` together."""
 
     def __init__(self, most: int = MAX_SESSIONS) -> None:
         self.most = most
+        self.most_partitions = MAX_PARTITIONS
+        self._partitions = 0
         self._sessions: dict[ShareSessionKey, ShareSession] = {}
         self._by_connection: dict[object, set[ShareSessionKey]] = {}
 
@@ -86,6 +103,27 @@ class ShareSessions:
         session = self._sessions[key] = ShareSession(key, connection)
         self._by_connection.setdefault(connection, set()).add(key)
         return session
+
+    def update(
+        self,
+        session: ShareSession,
+        added: Iterable[SharedPartition],
+        forgotten: Iterable[SharedPartition] = (),
+    ) -> None:
+        """Remove partitions from a session, and add others while there is room. Raise ShareSessionLimitReached."""
+        if session not in self:
+            return  # this request has ended it
+        before, gone = len(session), set(forgotten)
+        others = self._partitions - before
+        most = min(self.most_partitions // MAX_SHARE, self.most_partitions - others)
+        try:
+            for each in gone:
+                session.forget(each)
+            for each in added:
+                if each not in gone and not session.add(each, most=most):
+                    raise ShareSessionLimitReached(f"share sessions have {self.most_partitions} partitions")
+        finally:
+            self._partitions = others + len(session)
 
     def advance(self, key: ShareSessionKey, epoch: int, connection: object) -> ShareSession:
         """Return the session of a request after the first, and expect the next epoch from then on.
@@ -124,6 +162,7 @@ class ShareSessions:
     def _remove(self, key: ShareSessionKey) -> None:
         session = self._sessions.pop(key, None)
         if session is not None:
+            self._partitions -= len(session)
             keys = self._by_connection[session.connection]
             keys.discard(key)
             if not keys:

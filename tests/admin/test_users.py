@@ -213,6 +213,7 @@ def test_right_that_is_given_and_taken_decides(doors: Doors) -> None:
 FILTERED = {
     "list_topics",
     "list_groups",
+    "list_share_groups",
     "list_broker_replicas",
     "list_topic_lines",
     "list_all_topic_configs",

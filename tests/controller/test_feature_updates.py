@@ -28,6 +28,7 @@ from raftlog.metadata.features import (
     METADATA_VERSION,
     NEWEST_METADATA_LEVEL,
     RAFTLOG_METADATA_VERSION,
+    SHARE_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
     finalized_level,
@@ -37,7 +38,13 @@ from raftlog.security.acls import Acl, Operation, PatternType, Permission, Resou
 from tests.controller.controller_cluster import ControllerCluster
 
 OURS = next(each for each in SUPPORTED_FEATURES if each.name == RAFTLOG_METADATA_VERSION)
-OLDER = (SupportedFeature(GROUP_VERSION, 0, 0), SupportedFeature(TRANSACTION_VERSION, 0, 2), OURS)
+SHARE_GROUPS = SupportedFeature(SHARE_VERSION, 0, 1)
+OLDER = (
+    SupportedFeature(GROUP_VERSION, 0, 0),
+    SupportedFeature(TRANSACTION_VERSION, 0, 2),
+    SHARE_GROUPS,
+    OURS,
+)
 """The features of a broker that lacks one level and one feature."""
 
 PREVIOUS = tuple(each for each in SUPPORTED_FEATURES if each is not OURS)
@@ -82,7 +89,8 @@ def test_levels_go_down_and_up_again(cluster: ControllerCluster) -> None:
     [
         ((GROUP_VERSION, 2, UPGRADE), "the active controller supports levels 0 to 1 of group.version"),
         ((METADATA_VERSION, 7, UNSAFE_DOWNGRADE), "the active controller supports levels 25 to 30"),
-        (("share.version", 1, UPGRADE), "the active controller does not support share.version"),
+        (("streams.version", 1, UPGRADE), "the active controller does not support streams.version"),
+        ((SHARE_VERSION, 2, UPGRADE), "the active controller supports levels 0 to 1 of share.version"),
         ((GROUP_VERSION, -1, SAFE_DOWNGRADE), "a level cannot be less than 0"),
         ((GROUP_VERSION, 0, UPGRADE), "the level in force is 1, and the upgrade type is neither"),
         ((GROUP_VERSION, 1, 0), "the upgrade type 0 is unknown"),
@@ -98,6 +106,15 @@ def test_faulty_updates_are_refused_with_the_reason(
     assert code == InvalidUpdateVersion.code
     assert message is not None and sentence in message
     assert cluster.image is before
+
+
+def test_share_groups_are_turned_off_and_on(cluster: ControllerCluster) -> None:
+    """A new cluster has them, as of Apache Kafka 4.2; a cluster of an older release turns them on by itself."""
+    assert levels(cluster)[SHARE_VERSION] == 1
+    assert update(cluster, (SHARE_VERSION, 0, SAFE_DOWNGRADE)) == [(0, None)]
+    assert levels(cluster)[SHARE_VERSION] == 0
+    assert update(cluster, (SHARE_VERSION, 1, UPGRADE)) == [(0, None)]
+    assert levels(cluster)[SHARE_VERSION] == 1
 
 
 def test_a_downgrade_does_not_raise_a_level(cluster: ControllerCluster) -> None:
@@ -195,7 +212,7 @@ def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(
     cluster: ControllerCluster,
 ) -> None:
     """UNSUPPORTED_VERSION names the feature; before a level was chosen, brokers of older releases may come."""
-    assert cluster.register(4, features=(OURS,)).broker_epoch
+    assert cluster.register(4, features=(OURS, SHARE_GROUPS)).broker_epoch
     cluster.ask(UnregisterBroker(4))
     update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
     update(cluster, (GROUP_VERSION, 1, UPGRADE))

@@ -10,8 +10,9 @@ import pytest
 
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
-from raftlog.metadata import features
+from raftlog.controller import voters
 from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp, Request
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
 from raftlog.records.batch import build_batch, new_record
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.authorizer import Authorizer
@@ -122,7 +123,8 @@ def run_scenario(
         cluster.check()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(features._INITIAL, features.SHARE_VERSION, level)
+        if level == 0:
+            patch.setattr(voters, "BEGUN_HIGHEST", (RAFTLOG_METADATA_VERSION,))
         simulate(program, seed=seed)
 
 

@@ -18,7 +18,6 @@ from raftlog.broker.coordination.shards import share_coordinator
 from raftlog.broker.coordination.share_state_client import ShareStateClient
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
-from raftlog.metadata import features
 from raftlog.metadata.controller_api import CreateTopics, NewTopic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -37,7 +36,7 @@ LONGEST_S = 60.0
 
 
 class ShareCluster:
-    """Three nodes with a topic, whose `share.version` counts as 1."""
+    """Three nodes with a topic."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.cluster = SimCluster(loop, 3, settings={"min.insync.replicas": "1"})
@@ -105,11 +104,6 @@ def run_scenario(scenario: Any) -> None:
         await scenario(nodes)
 
     simulate(program)
-
-
-@pytest.fixture(autouse=True)
-def _share_groups_are_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(features._INITIAL, features.SHARE_VERSION, 1)
 
 
 async def consume(led: LedSharePartition, *, count: int) -> int:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
-from raftlog.metadata.controller_api import CreateTopics, NewTopic
+from raftlog.metadata.controller_api import (
+    SAFE_DOWNGRADE,
+    CreateTopics,
+    FeatureUpdate,
+    NewTopic,
+    UpdateFeatures,
+)
 from raftlog.metadata.features import SHARE_VERSION
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
@@ -20,6 +26,8 @@ def test_a_topic_is_coordinated_only_once_share_groups_are_on() -> None:
         await cluster.until_ready()
         node = cluster.nodes[1].node
         assert node is not None and node.broker is not None
+        off = UpdateFeatures((FeatureUpdate(SHARE_VERSION, 0, SAFE_DOWNGRADE),))
+        await cluster.nodes[1].host.start(node.control.submit(off, timeout=5))
         create = CreateTopics((NewTopic(SHARE_GROUP_STATE_TOPIC, 1, 1),))
         await cluster.nodes[1].host.start(node.control.submit(create, timeout=5))
         await cluster.until(lambda: cluster.state(SHARE_GROUP_STATE_TOPIC, 0) is not None, 10, "the topic")

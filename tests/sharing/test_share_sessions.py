@@ -52,7 +52,7 @@ def test_a_session_belongs_to_its_connection() -> None:
 def test_opening_again_takes_the_place_of_the_session() -> None:
     """Epoch 0 begins anew, on any connection. It has no acknowledgements."""
     sessions = ShareSessions(most=1)
-    sessions.open(A, WIRE, acknowledges=False).update([(T, 0)])
+    sessions.update(sessions.open(A, WIRE, acknowledges=False), [(T, 0)])
     assert sessions.open(A, OTHER, acknowledges=False).partitions == []
     assert sessions.close_all(WIRE) == []
     with pytest.raises(InvalidRequest):
@@ -72,9 +72,32 @@ def test_sessions_are_limited() -> None:
 
 def test_no_partition_starves_another() -> None:
     """What had records goes behind the others; partitions come and go with the requests."""
-    session = ShareSessions().open(A, WIRE, acknowledges=False)
-    session.update([(T, 0), (T, 1), (T, 2)])
+    sessions = ShareSessions()
+    session = sessions.open(A, WIRE, acknowledges=False)
+    sessions.update(session, [(T, 0), (T, 1), (T, 2)])
     session.fetched([(T, 0), (T, 9)])
     assert session.partitions == [(T, 1), (T, 2), (T, 0)]
-    session.update([(T, 1), (T, 3)], [(T, 2)])
+    sessions.update(session, [(T, 1), (T, 3)], [(T, 2)])
     assert session.partitions == [(T, 1), (T, 0), (T, 3)]
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    """A session has at most a fourth of them. What a session gives up, and what it ends with, is room for others."""
+    sessions = ShareSessions()
+    sessions.most_partitions = 8
+    a = sessions.open(A, WIRE, acknowledges=False)
+    sessions.update(a, [(T, 0), (T, 1), (T, 0)])
+    sessions.update(a, [(T, 2)], [(T, 0)])
+    with pytest.raises(ShareSessionLimitReached):
+        sessions.update(a, [(T, 1), (T, 3)])
+    assert a.partitions == [(T, 1), (T, 2)]
+    for number in range(3):
+        key = ShareSessionKey("g", f"m{number}")
+        sessions.update(sessions.open(key, WIRE, acknowledges=False), [(T, 0), (T, 1)])
+    last = sessions.open(ShareSessionKey("g", "last"), WIRE, acknowledges=False)
+    with pytest.raises(ShareSessionLimitReached):
+        sessions.update(last, [(T, 0)])
+    sessions.update(sessions.close(A, WIRE), [(T, 5)])
+    sessions.update(last, [(T, 0), (T, 1)])
+    with pytest.raises(ShareSessionLimitReached):
+        sessions.update(last, [(T, 2)])

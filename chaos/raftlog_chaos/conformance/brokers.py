@@ -24,6 +24,7 @@ SETTINGS: Final = {
     "log.cleaner.backoff.ms": "100",
     "log.retention.check.interval.ms": "500",
     "offsets.topic.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "transaction.state.log.num.partitions": "4",
 }

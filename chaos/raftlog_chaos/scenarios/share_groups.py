@@ -21,11 +21,7 @@ from raftlog.metadata.controller_api import (
     AlterConfigs,
     ConfigAlteration,
     ConfigOp,
-    FeatureUpdate,
-    UpdateFeatures,
 )
-from raftlog.metadata.features import SHARE_VERSION, SUPPORTED_FEATURES
-from raftlog.metadata.image import SupportedFeature
 from raftlog.replication.partition import Partition
 from raftlog_chaos.checkers.records import read_batches, values_of
 from raftlog_chaos.scenarios.choreography import SERVED_S
@@ -84,8 +80,6 @@ class ShareGroups(Leaving):
                 "share.coordinator.write.timeout.ms": chance.choice(("1000", "5000")),
             },
         )
-        for each in self.cluster.nodes.values():
-            each.features = (*SUPPORTED_FEATURES, SupportedFeature(SHARE_VERSION, 0, 1))
         self.has_transactions = chance.random() < 0.5
         self.read_committed = chance.random() < 0.7
         """Whether the first group gets no records of open and aborted transactions."""
@@ -105,7 +99,6 @@ class ShareGroups(Leaving):
         await admin.start(
             create(JOBS, partitions=partitions, configs={"segment.bytes": self.chance.choice(SEGMENTS)})
         )
-        await self.submit(UpdateFeatures((FeatureUpdate(SHARE_VERSION, 1),)))
         if self.read_committed:
             ops = (ConfigOp("share.isolation.level", "read_committed"),)
             await self.submit(AlterConfigs((ConfigAlteration("group", GROUP_NAMES[0], ops),)))

@@ -160,6 +160,7 @@ def of_routes(cluster: InProcessCluster, narrow: str, scope: Scope) -> Iterator[
         "topic_name": narrow,
         "partition_id": "0",
         "consumer_group_id": GROUP,
+        "share_group_id": GROUP,
         "consumer_id": "member-1",
         "transactional_id": "transaction",
         "user_name": "user-1",

@@ -65,7 +65,7 @@ async def reset_offsets(call: Call) -> NewOffsets:
     call.demand(Operation.READ, TOPIC, wanted.topic_name)
     if wanted.value is None and wanted.to in ("timestamp", "offset", "shift"):
         raise ApiError(400, f"value is missing: {wanted.to} needs one")
-    partitions = _partitions(call, wanted)
+    partitions = named_partitions(call, wanted)
     found, broker_id = await described_group(call)
     if found.members and not wanted.validate_only:
         many = len(found.members)
@@ -74,13 +74,14 @@ async def reset_offsets(call: Call) -> NewOffsets:
             f"group {group_id[:249]} has {many} {'member' if many == 1 else 'members'}: stop its consumers first",
         )
     committed = await committed_offsets(call, group_id, broker_id)
-    offsets = await _new_offsets(call, wanted, partitions, committed)
+    offsets = await new_offsets(call, wanted, partitions, committed)
     if not wanted.validate_only:
         await _commit(call, group_id, offsets)
     return NewOffsets(group_id, not wanted.validate_only, offsets)
 
 
-def _partitions(call: Call, wanted: Reset) -> list[Where]:
+def named_partitions(call: Call, wanted: Reset) -> list[Where]:
+    """Return the partitions that a request is about. Raise ApiError for a topic or partition that does not exist."""
     topic = call.node.image().topics.get(wanted.topic_name)
     if topic is None:
         raise ApiError(404, f"topic {wanted.topic_name} does not exist", code=UNKNOWN_PARTITION)
@@ -97,15 +98,16 @@ def _partitions(call: Call, wanted: Reset) -> list[Where]:
     return [(wanted.topic_name, each) for each in indexes]
 
 
-async def _new_offsets(
+async def new_offsets(
     call: Call, wanted: Reset, partitions: list[Where], committed: dict[Where, int]
 ) -> list[NewOffset]:
-    begins = await _offsets(call, partitions, EARLIEST)
-    ends = await _offsets(call, partitions, LATEST)
+    """Return what a reset makes of each partition. `committed`: the present offsets."""
+    begins = await offsets_at(call, partitions, EARLIEST)
+    ends = await offsets_at(call, partitions, LATEST)
     at_time: dict[Where, int] = {}
     if wanted.to == "timestamp":
         assert wanted.value is not None, "it was looked at"
-        at_time = await _offsets(call, partitions, max(0, wanted.value))
+        at_time = await offsets_at(call, partitions, max(0, wanted.value))
     found = []
     for where in partitions:
         begin, end, current = begins[where], ends[where], committed.get(where)
@@ -128,7 +130,7 @@ def _target(wanted: Reset, *, begin: int, end: int, current: int | None) -> int:
     return (begin if current is None else current) + wanted.value
 
 
-async def _offsets(call: Call, partitions: Iterable[Where], timestamp: int) -> dict[Where, int]:
+async def offsets_at(call: Call, partitions: Iterable[Where], timestamp: int) -> dict[Where, int]:
     answers = await list_offsets(call, dict.fromkeys(partitions, timestamp))
     for (topic, index), (error_code, _) in answers.items():
         check(error_code, about=f"{topic}-{index}")

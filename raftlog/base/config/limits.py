@@ -121,6 +121,6 @@ class QuorumSettings:
         "controller.quorum.auto.join.enable",
         "boolean",
         False,
-        "A controller that is no voter makes itself one, once kraft.version is 1",
+        "A controller makes itself a voter, and a node that is no controller any more leaves; with kraft.version 1",
         scope="node",
     )

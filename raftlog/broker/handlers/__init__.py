@@ -47,23 +47,14 @@ OF_CONTROLLERS: Final = frozenset({ApiKey.UPDATE_RAFT_VOTER})
 
 HELD_BACK: Final = frozenset(
     {
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
         ApiKey.READ_SHARE_GROUP_STATE,
         ApiKey.WRITE_SHARE_GROUP_STATE,
         ApiKey.DELETE_SHARE_GROUP_STATE,
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
-"""APIs that are not advertised: of share groups (KIP-932), until all of them are built. Brokers use them among
-themselves. Clients that send them nevertheless get UNSUPPORTED_VERSION, since `share.version` is 0.
-"""
+"""APIs that are not advertised: of share coordinators (KIP-932), which brokers use among themselves."""
 
 
 def find_api(api_key: int, *, of_controllers: bool = False) -> Api | None:

@@ -3,6 +3,8 @@
 The APIs of client telemetry (KIP-714) are listed once there is a subscription to client metrics, for connections from
 then on. Apache Kafka lists them where a reporter is configured. A client that finds them requests subscriptions, and
 librdkafka logs a line about that.
+
+The APIs of share groups (KIP-932) are listed while `share.version` is 1. Apache Kafka lists them at every level.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from raftlog.base.errors import InvalidRequest, UnsupportedVersion
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
-from raftlog.metadata.features import FEATURES, finalized_level
+from raftlog.metadata.features import FEATURES, SHARE_VERSION, finalized_level
 from raftlog.protocol.apis import ApiKey, advertised_versions
 from raftlog.protocol.codec import encode_entity, encode_response
 from raftlog.protocol.message_builders import build_response, response_builders
@@ -31,6 +33,18 @@ FIRST_ZERO_VERSION: Final = 4
 
 TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
+SHARE_GROUPS: Final = frozenset(
+    {
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    }
+)
+
 Levels = tuple[int, ...]
 """The finalized levels of FEATURES."""
 
@@ -39,7 +53,11 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Return the supported APIs. From version 3 on, a client must send a valid software name and version."""
     version, image = request.api_version, broker.image()
     levels = tuple(finalized_level(image, each.name) for each in FEATURES)
-    served_here = _listed(of_controllers=request.to_controller, telemetry=image.usage.subscriptions > 0)
+    served_here = _listed(
+        of_controllers=request.to_controller,
+        telemetry=image.usage.subscriptions > 0,
+        share_groups=finalized_level(image, SHARE_VERSION) > 0,
+    )
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
@@ -57,9 +75,10 @@ def refuse_version(correlation_id: int) -> bytes:
 
 
 @cache
-def _listed(*, of_controllers: bool, telemetry: bool) -> frozenset[int]:
+def _listed(*, of_controllers: bool, telemetry: bool, share_groups: bool) -> frozenset[int]:
     keys = served(of_controllers=of_controllers)
-    return keys if telemetry else keys - TELEMETRY
+    keys = keys if telemetry else keys - TELEMETRY
+    return keys if share_groups else keys - SHARE_GROUPS
 
 
 def _is_name(text: str) -> bool:

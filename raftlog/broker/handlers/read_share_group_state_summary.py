@@ -15,7 +15,10 @@ from raftlog.protocol.apis import ApiKey
 
 API_KEY: Final = ApiKey.READ_SHARE_GROUP_STATE_SUMMARY
 
-NO_STATE: Final = ShareState(state_epoch=0, leader_epoch=0)
+FIRST_LEADER_EPOCH: Final = 0
+"""The leader epoch of a state that no leader has read yet, as in Apache Kafka."""
+
+NO_STATE: Final = ShareState(state_epoch=0)
 """The response for a partition without a state, as in Apache Kafka."""
 
 
@@ -32,7 +35,7 @@ def _fields(_: Any, state: ShareState) -> dict[str, Any]:
     it = state if state.exists else NO_STATE
     return {
         "state_epoch": it.state_epoch,
-        "leader_epoch": it.leader_epoch,
+        "leader_epoch": max(it.leader_epoch, FIRST_LEADER_EPOCH),
         "start_offset": it.start_offset,
         "delivery_complete_count": it.delivery_complete_count,
     }

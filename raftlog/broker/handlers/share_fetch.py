@@ -71,7 +71,8 @@ def _session(broker: BrokerContext, request: RequestContext, message: Any) -> Sh
         session = sessions.open(session_key(message), request.connection, acknowledges=acknowledges)
     else:
         session = follow_session(broker, request, message)
-    session.update(
+    broker.share_partitions.sessions.update(
+        session,
         ((topic.topic_id, each.partition_index) for topic in message.topics for each in topic.partitions),
         ((topic.topic_id, index) for topic in message.forgotten_topics_data for index in topic.partitions),
     )

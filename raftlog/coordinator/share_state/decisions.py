@@ -12,6 +12,7 @@ import msgspec
 from raftlog.base.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from raftlog.base.machine import Decision
 from raftlog.coordinator.share_state.share_state import (
+    NO_COUNT,
     SharePartitionKey,
     ShareSnapshot,
     ShareState,
@@ -43,6 +44,7 @@ def decide_initialize(state: ShareState, request: InitializeState, *, now_ms: in
         request.state_epoch,
         state.leader_epoch,
         start_offset=request.start_offset,
+        delivery_complete_count=NO_COUNT if request.start_offset < 0 else 0,
         create_timestamp_ms=now_ms,
         write_timestamp_ms=now_ms,
     )

@@ -14,7 +14,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker import handlers
 from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.handlers import delete_records, served, warm_up
-from raftlog.broker.handlers.api_versions import TELEMETRY
+from raftlog.broker.handlers.api_versions import SHARE_GROUPS, TELEMETRY
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.fakes import TOPIC, FakeClient, FakePartition, FakePartitionServer, batch, request
@@ -286,7 +286,7 @@ async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     listed = {each.api_key: each for each in answer.api_keys}
     files = {path.stem for path in Path(handlers.__file__).parent.glob("*.py")}
     built = {key for key in served() if APIS[key].name in files}
-    assert set(listed) == built - TELEMETRY >= {0, 1, 2, 3, 18, 21, 22, 23}
+    assert set(listed) == built - TELEMETRY - SHARE_GROUPS >= {0, 1, 2, 3, 18, 21, 22, 23}
     assert listed[1].max_version == APIS[1].max_version
     finalized = {each.name: each.max_version_level for each in getattr(answer, "finalized_features", ())}
     assert finalized.get("transaction.version") == (2 if version >= 3 else None)
@@ -307,7 +307,7 @@ async def test_a_client_must_name_itself_properly(name: str) -> None:
 def test_what_clients_are_likely_to_send_is_warmed_up() -> None:
     """The APIs of producers, consumers, groups and transactions, each in many steps."""
     prepared = {key for key, row in all_rows().items() if row.prepared}
-    assert prepared == {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19, 22, 24, 25, 26, 28, 68}
+    assert prepared == {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19, 22, 24, 25, 26, 28, 68, 76, 78, 79}
     assert len(list(warm_up())) > 4 * len(prepared)
 
 

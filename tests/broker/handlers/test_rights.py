@@ -37,7 +37,9 @@ from raftlog.broker.rights import among, follow_rules, operations
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
 from raftlog.coordinator.group import Group, Membership
 from raftlog.coordinator.group_requests import DeleteOffsets
+from raftlog.coordinator.share.share_offsets import AlterShareOffsets, DeleteShareOffsets, ShareStateChange
 from raftlog.coordinator.transactions.transaction import TransactionState
+from raftlog.metadata.features import SHARE_VERSION
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
@@ -357,6 +359,61 @@ ROWS: Final = {
         ((DESCRIBE, GROUP),),
         lambda make, topic: {"group_ids": (GROUP_ID,)},
     ),
+    "share_group_heartbeat": Row(
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        1,
+        ((READ, GROUP), (DESCRIBE, TOPIC)),
+        lambda make, topic: {
+            "group_id": GROUP_ID,
+            "member_id": "m",
+            "member_epoch": 0,
+            "subscribed_topic_names": (topic,),
+        },
+    ),
+    "share_group_describe": Row(
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        1,
+        ((DESCRIBE, GROUP),),
+        lambda make, topic: {"group_ids": (GROUP_ID,)},
+    ),
+    "describe_share_group_offsets": Row(
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        1,
+        ((DESCRIBE, GROUP), (DESCRIBE, TOPIC)),
+        lambda make, topic: {
+            "groups": (
+                make.DescribeShareGroupOffsetsRequestGroup(
+                    group_id=GROUP_ID,
+                    topics=(make.DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=(0,)),),
+                ),
+            )
+        },
+    ),
+    "alter_share_group_offsets": Row(
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        0,
+        ((READ, GROUP), (READ, TOPIC)),
+        lambda make, topic: {
+            "group_id": GROUP_ID,
+            **_in_topic(
+                "topics",
+                "AlterShareGroupOffsetsRequestTopic",
+                "AlterShareGroupOffsetsRequestPartition",
+                field="topic_name",
+                partition_index=0,
+                start_offset=7,
+            )(make, topic),
+        },
+    ),
+    "delete_share_group_offsets": Row(
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        0,
+        ((DELETE, GROUP), (READ, TOPIC)),
+        lambda make, topic: {
+            "group_id": GROUP_ID,
+            "topics": (make.DeleteShareGroupOffsetsRequestTopic(topic_name=topic),),
+        },
+    ),
     "create_delegation_token for another user": Row(
         ApiKey.CREATE_DELEGATION_TOKEN,
         3,
@@ -378,7 +435,7 @@ ROWS: Final = {
 
 
 class _NobodyAnswers:
-    """Coordinators that have not loaded anything. They delete no offsets, if that is what they are asked for."""
+    """Coordinators that have not loaded anything. They change no offsets, if that is what they are asked for."""
 
     def check(self, group_id: str) -> None:
         """It coordinates every group."""
@@ -389,9 +446,16 @@ class _NobodyAnswers:
     async def _deleted(self) -> tuple[int, ...]:
         return ()
 
+    async def _unchanged(self) -> ShareStateChange:
+        return ShareStateChange(GROUP_ID, 0)
+
     def ask(self, call: Any, asked: Any, **_: Any) -> Any:
         if isinstance(asked, DeleteOffsets) and not asked.partitions:
             return self._deleted()
+        if isinstance(asked, AlterShareOffsets) and not asked.topics:
+            return self._unchanged()
+        if isinstance(asked, DeleteShareOffsets) and not asked.topic_ids:
+            return self._unchanged()
         raise CoordinatorNotAvailable
 
     def __getattr__(self, name: str) -> Any:
@@ -403,9 +467,11 @@ class GuardedBroker:
 
     def __init__(self, *rules: Acl) -> None:
         self.fake = FakePartitionServer(auto_create_topics_enable=True)
+        self.fake.image = msgspec.structs.replace(self.fake.image, features={SHARE_VERSION: 1})
         broker = self.fake.broker
         broker.authorizer = Authorizer()
         broker.groups = broker.transactions = broker.verifier = _NobodyAnswers()  # type: ignore[assignment]
+        broker.made_share_states = broker.groups  # type: ignore[assignment]
         broker.submit = self._submit
         self.asked: list[Any] = []
         self.put_in_force(*rules)
@@ -883,6 +949,8 @@ IN_TESTS_OF_THEIR_OWN: Final = {
     ApiKey.LIST_GROUPS,
     ApiKey.LIST_TRANSACTIONS,
     ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.SHARE_FETCH,  # in tests/node/test_share_fetch, as the next
+    ApiKey.SHARE_ACKNOWLEDGE,
     ApiKey.RENEW_DELEGATION_TOKEN,  # in test_delegation_tokens, as the next two
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.DESCRIBE_DELEGATION_TOKEN,

@@ -28,6 +28,7 @@ from raftlog.broker.coordination.share_state_client import ShareStateClient, Sto
 from raftlog.broker.handlers import (
     HELD_BACK,
     alter_share_group_offsets,
+    api_versions,
     delete_groups,
     delete_share_group_offsets,
     delete_share_group_state,
@@ -44,12 +45,14 @@ from raftlog.broker.handlers import (
     share_group_heartbeat,
     write_share_group_state,
 )
+from raftlog.broker.handlers.api_versions import SHARE_GROUPS
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.coordinator.share_state.share_state_requests import InitializeState
 from raftlog.metadata.features import SHARE_VERSION
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import BrokersOnly
 from raftlog.sharing.delivery import DeliveryState, StateBatch, StateWrite
 from raftlog_chaos.simulator import Host, SimLoop, simulate
 from tests.broker.coordination.group_broker import TOPIC, TOPIC_ID, GroupBroker
@@ -177,11 +180,28 @@ def run_scenario(scenario: Callable[[ShareGroupBroker], Awaitable[None]], *, lev
     simulate(program)
 
 
-def test_nothing_is_advertised() -> None:
-    """Share groups are held back until all their APIs are built."""
+def test_only_brokers_ask_share_coordinators() -> None:
+    """Their APIs are served and never advertised."""
     assert not HELD_BACK & served()
-    assert all(find_api(each) is not None for each in HELD_BACK)
-    assert {each for each in served() if "share" in APIS[each].name} == set()
+    assert all(isinstance(row.needs, BrokersOnly) for each in HELD_BACK if (row := find_api(each)))
+    assert {each for each in APIS if "share_group_state" in APIS[each].name} == HELD_BACK
+
+
+def test_share_groups_are_advertised_while_they_are_on() -> None:
+    """Java's client looks for ShareGroupHeartbeat in the response."""
+
+    async def listed(node: ShareGroupBroker) -> set[int]:
+        fields = {"client_software_name": "a", "client_software_version": "1"}
+        return {int(each.api_key) for each in (await node.call(api_versions, 4, **fields)).api_keys}
+
+    async def is_on(node: ShareGroupBroker) -> None:
+        assert await listed(node) >= SHARE_GROUPS
+
+    async def is_off(node: ShareGroupBroker) -> None:
+        assert not await listed(node) & SHARE_GROUPS
+
+    run_scenario(is_on)
+    run_scenario(is_off, level=0)
 
 
 def test_share_groups_are_off_at_level_0() -> None:
@@ -588,9 +608,9 @@ def test_states_are_summarized_and_deleted() -> None:
             answer = await node.call(delete_share_group_state, 0, group_id="g", topics=topics, **own)
             assert [int(each.error_code) for topic in answer.results for each in topic.partitions] == [0]
 
-        assert await summary() == (2, -1, 40, -1)
+        assert await summary() == (2, 0, 40, 0)
         await delete(state_epoch=2)
-        assert await summary() == (2, -1, 40, -1)
+        assert await summary() == (2, 0, 40, 0)
         await delete()
         assert await summary() == (0, 0, -1, -1)
         await delete()

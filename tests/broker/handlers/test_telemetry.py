@@ -10,6 +10,7 @@ import pytest
 from raftlog.base.errors import InvalidRequest, ThrottlingQuotaExceeded, UnknownSubscriptionId
 from raftlog.broker.client_telemetry import COMPRESSIONS
 from raftlog.broker.handlers import served
+from raftlog.broker.handlers.api_versions import SHARE_GROUPS
 from raftlog.metadata.image import Usage
 from raftlog.protocol.codec import decode_response, encode_response, error_response
 from tests.broker.handlers.one_broker import HandlerSetup, cluster_image
@@ -44,7 +45,7 @@ async def test_the_apis_are_listed_once_there_is_a_subscription(version: int) ->
         named = {"client_software_name": "a", "client_software_version": "1"} if version >= 3 else {}
         answer = await cluster.call(18, version, **named)
         keys = {each.api_key for each in answer.api_keys}
-        assert keys == (served() - {GET, PUSH}) | listed
+        assert keys == (served() - {GET, PUSH} - SHARE_GROUPS) | listed
 
 
 async def test_what_is_pushed_is_taken_or_refused_with_a_code() -> None:

@@ -148,6 +148,8 @@ class Kafka(KafkaWire):
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": str(min(2, self.replicas)),
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": str(min(2, self.replicas)),
             "default.replication.factor": replicas,
             **self.settings,
         }

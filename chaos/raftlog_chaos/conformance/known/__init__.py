@@ -22,6 +22,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "offsets": "Committed offsets",
     "groups": "Classic groups",
     "consumer_groups": "Consumer groups (KIP-848)",
+    "share_groups": "Share groups (KIP-932)",
     "describe": "Descriptions, elections and reassignments",
     "configs": "Configs of topics, groups and client metrics",
     "broker_configs": "Configs of brokers",

@@ -6,10 +6,7 @@ from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
 
-NOT_BUILT: Final = (
-    "share groups and streams groups, two-phase commit (KIP-939), "
-    "the feature eligible.leader.replicas.version"
-)
+NOT_BUILT: Final = "streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version"
 SMALL: Final = "**Segments may be smaller than 1 MB**, down to 14 bytes, as in Kafka before 4.0."
 JAVAS: Final = "Numbers in Java's own notation, such as 1d and 0.5f, and NaN are refused."
 NEGATIVE: Final = "A retention below -1 is refused; Kafka takes any negative number for no limit."

@@ -27,7 +27,7 @@ KNOWN: Final = (
     ),
     Known(
         "not built",
-        "share groups and streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version",
+        "streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version",
         "features/versions-in/*",
         path="answer.[789]?",
         raftlog="(default)",

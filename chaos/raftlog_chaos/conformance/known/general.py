@@ -11,7 +11,7 @@ KNOWN: Final = (
     Known("not built", "tiered storage, moving replicas between log directories"),
     Known(
         "not built",
-        "share groups and streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version",
+        "streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version",
     ),
     Known("not built", "message formats before v2"),
     Known(
@@ -77,7 +77,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Features that only Kafka has** (`eligible.leader.replicas.version`, `share.version`, "
+        "**Features that only Kafka has** (`eligible.leader.replicas.version`, "
         "`streams.version`) are passed over, with a warning, where all features go to a release's levels. So is "
         "`kraft.version`, which is raised by itself.",
     ),

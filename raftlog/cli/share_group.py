@@ -1,0 +1,248 @@
+"""`raftlog share-group …`: share groups, their members, and where they are in their partitions (KIP-932)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from raftlog.base.errors import GroupIdNotFound, UnsupportedVersion, from_code
+from raftlog.cli import exits
+from raftlog.cli.cluster_command import noun, verb
+from raftlog.cli.exits import Failure
+from raftlog.cli.group import Id, Ids, Topics, delete_group, print_groups, report
+from raftlog.cli.group_lookup import Group, GroupMember, in_use
+from raftlog.cli.group_reset import one_rule, plan
+from raftlog.cli.partition import read_topic_partition
+from raftlog.cli.rows import Form, print_object, print_rows
+from raftlog.cli.target import Target
+from raftlog.client.metadata import PartitionKey
+from raftlog.protocol.apis import ApiKey
+
+share_group = noun("List and describe share groups; reset and delete their offsets.")
+
+OFFSET_COLUMNS = ("topic", "partition", "start_offset", "lag")
+
+
+@verb(share_group, "list", prints_rows=True)
+def list_groups(target: Target, *, form: Form) -> int:
+    """List share groups with their state. A broker that does not answer is named, and its groups are missing."""
+    return print_groups(target, form, ("group", "state"), types=("share",))
+
+
+@verb(share_group, "describe", prints_rows=True)
+def describe(target: Target, name: Id, *, form: Form) -> None:
+    """Show a share group's state, its members, and where it is; the lag is "-" until records are acknowledged."""
+    found = described(target, name)
+    members = [
+        {
+            "member": each.member_id,
+            "client": each.client_id,
+            "host": each.host,
+            "partitions": [f"{topic}-{number}" for topic, number in each.partitions],
+        }
+        for each in found.members
+    ]
+    offsets = [
+        {"topic": topic, "partition": number, "start_offset": start_offset, "lag": lag}
+        for (topic, number), (start_offset, lag) in sorted(_offsets(target, name).items())
+    ]
+    is_table = form is Form.TABLE
+    about = {
+        "group": name,
+        "state": found.state,
+        "coordinator": found.coordinator,
+        "assignor": found.assignor or None,
+        "members": len(members) if is_table else members,
+        "offsets": len(offsets) if is_table else offsets,
+    }
+    print_object(about, form)
+    for rows in (members, offsets):
+        if rows and is_table:
+            print()
+            print_rows(rows, form, list(rows[0]), fold=True)
+
+
+@verb(share_group, "reset", prints_rows=True)
+def reset(
+    target: Target,
+    name: Id,
+    *,
+    topics: Topics = None,
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="all that it has read")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to where partitions begin")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="to where they end")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
+    to_datetime: Annotated[str, typer.Option("--to-datetime", help="as 2026-01-31T12:00:00Z, or ms")] = "",
+    by_duration: Annotated[str, typer.Option("--by-duration", help="so long ago, as PT2H")] = "",
+    execute: Annotated[bool, typer.Option("--execute/--dry-run", help="do it, or only show it")] = False,
+    form: Form,
+) -> int:
+    """Let a share group that has no members begin elsewhere. Shows what would become of it, without --execute."""
+    given = {
+        "earliest": to_earliest or None,
+        "latest": to_latest or None,
+        "offset": to_offset,
+        "datetime": to_datetime or None,
+        "duration": by_duration or None,
+    }
+    rule = one_rule(given)
+    if bool(topics) == all_topics:
+        raise Failure("name topics: --topic TOPIC[:P,P] or --all-topics", exits.USAGE)
+    found = looked_up(target, name)
+    if execute and found is not None and (why_not := in_use(found)):
+        raise Failure(why_not)
+    there = {} if found is None else _offsets(target, name)
+    named = [tp for each in topics or [] for tp in read_topic_partition(target, each)] or sorted(there)
+    if not named:
+        raise Failure(f"share group {name} has no offsets: name topics with --topic", exits.NOT_FOUND)
+    planned = plan(target, named, {}, rule)
+    code = _move(target, name, planned) if execute else exits.OK
+    rows = [
+        {"topic": topic, "partition": number, "start_offset": there.get(tp, (None,))[0], "new_offset": to}
+        for tp, to in planned.items()
+        for topic, number in (tp,)
+    ]
+    print_rows(rows, form, ("topic", "partition", "start_offset", "new_offset"))
+    if not execute:
+        new = f"there is no share group {name} yet; " if found is None else ""
+        print(f"raftlog: {new}no offset was changed; repeat with --execute to change it", file=sys.stderr)
+    return code
+
+
+@verb(share_group, "delete")
+def delete(target: Target, names: Ids) -> int:
+    """Delete share groups that have no members, with all that is known of their records."""
+    code = exits.OK
+    for name in names:
+        why_not = in_use(described(target, name))
+        if why_not:
+            raise Failure(why_not)
+        code = report(name, delete_group(target, name), "deleted") or code
+    return code
+
+
+@verb(share_group, "delete-offsets")
+def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
+    """Forget where a share group is in some topics."""
+    if not topics or any(":" in each for each in topics):
+        raise Failure("name whole topics: --topic TOPIC", exits.USAGE)
+    if why_not := in_use(described(target, name)):
+        raise Failure(why_not)
+
+    def build(make: Any) -> Any:
+        named = tuple(make.DeleteShareGroupOffsetsRequestTopic(topic_name=each) for each in topics)
+        return make.DeleteShareGroupOffsetsRequest(group_id=name, topics=named)
+
+    with target.failures(f"{name}: ", needs="DELETE"):
+        answer = target.cluster.ask_coordinator(name, ApiKey.DELETE_SHARE_GROUP_OFFSETS, build)
+    code = exits.OK
+    for each in answer.responses:
+        error = from_code(each.error_code, each.error_message) if each.error_code else None
+        code = report(f"{name} {each.topic_name}", error, "forgotten") or code
+    return code
+
+
+# -- the coordinator -----------------------------------------------------------------------------------------
+
+
+def described(target: Target, name: str) -> Group:
+    """Return a share group. Raise Failure, also when there is no such group."""
+    found = looked_up(target, name)
+    if found is None:
+        raise Failure(f"there is no share group {name}", exits.NOT_FOUND)
+    return found
+
+
+def looked_up(target: Target, name: str) -> Group | None:
+    """Return a share group, None when there is none. Raise Failure."""
+    with target.failures(f"{name}: ", needs="DESCRIBE"):
+        try:
+            (found,) = target.cluster.ask_coordinator(
+                name,
+                ApiKey.SHARE_GROUP_DESCRIBE,
+                lambda make: make.ShareGroupDescribeRequest(
+                    group_ids=(name,), include_authorized_operations=False
+                ),
+                errors=lambda answer: [each.error_code for each in answer.groups],
+            ).groups
+        except UnsupportedVersion:
+            raise Failure("share groups are off: share.version of this cluster is 0") from None
+        if found.error_code == GroupIdNotFound.code:
+            return None
+        if found.error_code:
+            raise from_code(found.error_code, found.error_message)
+        coordinator = target.cluster.coordinator(name)
+    members = tuple(
+        GroupMember(each.member_id, None, each.client_id, each.client_host, tuple(_assigned(each)))
+        for each in found.members
+    )
+    return Group(name, found.group_state.lower(), found.assignor_name, coordinator, members)
+
+
+def _assigned(member: Any) -> Iterator[PartitionKey]:
+    for topic in member.assignment.topic_partitions:
+        for number in topic.partitions:
+            yield topic.topic_name, number
+
+
+def _offsets(target: Target, name: str) -> dict[PartitionKey, tuple[int | None, int | None]]:
+    """Return the start offset and the lag of each partition that a share group has; None for what is not known."""
+    with target.failures(f"{name}: ", needs="DESCRIBE"):
+        (found,) = target.cluster.ask_coordinator(
+            name,
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            lambda make: make.DescribeShareGroupOffsetsRequest(
+                groups=(make.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None),)
+            ),
+            errors=lambda answer: [each.error_code for each in answer.groups],
+        ).groups
+        if found.error_code:
+            raise from_code(found.error_code, found.error_message)
+    return {
+        (topic.topic_name, each.partition_index): (_known(each.start_offset), _known(each.lag))
+        for topic in found.topics
+        for each in topic.partitions
+    }
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _move(target: Target, name: str, planned: Mapping[PartitionKey, int]) -> int:
+    """Set these start offsets; report the partitions that failed, and return the exit code."""
+
+    def build(make: Any) -> Any:
+        return make.AlterShareGroupOffsetsRequest(
+            group_id=name,
+            topics=tuple(
+                make.AlterShareGroupOffsetsRequestTopic(
+                    topic_name=topic,
+                    partitions=tuple(
+                        make.AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=to)
+                        for number, to in offsets
+                    ),
+                )
+                for topic, offsets in _by_topic(planned.items()).items()
+            ),
+        )
+
+    with target.failures(f"{name}: ", needs="READ"):
+        answer = target.cluster.ask_coordinator(name, ApiKey.ALTER_SHARE_GROUP_OFFSETS, build)
+    code = exits.OK
+    for topic in answer.responses:
+        for each in topic.partitions:
+            if each.error_code:
+                error = from_code(each.error_code, each.error_message)
+                code = report(f"{name} {topic.topic_name} {each.partition_index}", error, "") or code
+    return code
+
+
+def _by_topic(planned: Iterable[tuple[PartitionKey, int]]) -> dict[str, list[tuple[int, int]]]:
+    topics: dict[str, list[tuple[int, int]]] = {}
+    for (topic, number), to in planned:
+        topics.setdefault(topic, []).append((number, to))
+    return topics

@@ -1,0 +1,101 @@
+"""`raftlog share-group …`: lists, describes, resets and deletes share groups."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import ShareConsumer
+
+from raftlog.cli import exits
+from tests.cli.live import CommandLine, invoke
+from tests.kit.waits import until
+
+pytestmark = pytest.mark.slow
+
+
+def start_offsets(raftlog: CommandLine, group: str) -> dict[int, int]:
+    found = json.loads(raftlog("share-group", "describe", group, "-J").stdout)
+    return {each["partition"]: each["start_offset"] for each in found["offsets"]}
+
+
+def test_a_share_group_is_reset_described_and_deleted(raftlog: CommandLine, ten: str) -> None:
+    """The first reset makes it. Offsets change only with --execute."""
+    group = f"share-{ten}"
+    reset = ("share-group", "reset", group, "-t", ten)
+    planned = raftlog(*reset, "--to-earliest")
+    assert planned.returncode == exits.OK
+    assert f"there is no share group {group} yet; no offset was changed" in planned.stderr
+    rows = raftlog.rows(*reset, "--to-offset", "1", "--execute")
+    assert {row["new_offset"] for row in rows} <= {0, 1}
+    expected = {row["partition"]: row["new_offset"] for row in rows}
+    assert start_offsets(raftlog, group) == expected
+    assert (group, "empty") in [(row["group"], row["state"]) for row in raftlog.rows("share-group", "list")]
+    shown = raftlog("share-group", "describe", group)
+    assert shown.returncode == exits.OK and "start offset" in shown.stdout
+    moved = raftlog.rows("share-group", "reset", group, "--all-topics", "--to-earliest", "--execute")
+    assert [row["new_offset"] for row in moved] == [0] * len(expected)
+    forgotten = raftlog("share-group", "delete-offsets", group, "-t", ten)
+    assert (forgotten.returncode, forgotten.stdout) == (exits.OK, f"{group} {ten} forgotten\n")
+    assert start_offsets(raftlog, group) == {}
+    assert raftlog("share-group", "delete-offsets", group, "-t", ten).returncode == exits.NOT_FOUND
+    assert raftlog("share-group", "delete", group).stdout == f"{group} deleted\n"
+    assert group not in [row["group"] for row in raftlog.rows("share-group", "list")]
+
+
+def test_a_share_group_with_members_is_neither_moved_nor_deleted(raftlog: CommandLine, ten: str) -> None:
+    """The error names the member."""
+    group = f"live-share-{ten}"
+    member = ShareConsumer({"bootstrap.servers": raftlog.bootstrap, "group.id": group})
+    member.subscribe([ten])
+    try:
+
+        def joined() -> bool:
+            member.poll(0.1)
+            return group in [row["group"] for row in raftlog.rows("share-group", "list")]
+
+        until(joined, "the member is in the group")
+        found = json.loads(raftlog("share-group", "describe", group, "-J").stdout)
+        (it,) = found["members"]
+        assert found["state"] == "stable"
+        for verb in (
+            ("reset", group, "-t", ten, "--to-earliest", "--execute"),
+            ("delete", group),
+            ("delete-offsets", group, "-t", ten),
+        ):
+            refused = raftlog("share-group", *verb)
+            assert (refused.returncode, refused.stdout) == (exits.FAILED, "")
+            assert f"has a member ({it['member']}): stop them first" in refused.stderr
+    finally:
+        member.close()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("describe", "none"), ("delete", "none"), ("delete-offsets", "none", "-t", "t")],
+    ids=lambda words: words[0],
+)
+def test_a_share_group_that_is_not_there_is_named_as_such(
+    raftlog: CommandLine, arguments: tuple[str, ...]
+) -> None:
+    """In one line, by every verb."""
+    refused = raftlog("share-group", *arguments)
+    assert refused.returncode == exits.NOT_FOUND
+    assert "there is no share group none" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("describe", ""),
+        ("reset", "g", "-t", "t"),
+        ("reset", "g", "--to-earliest"),
+        ("reset", "g", "-t", "t", "--all-topics", "--to-latest"),
+        ("delete-offsets", "g"),
+        ("delete-offsets", "g", "-t", "t:0"),
+    ],
+)
+def test_wrong_usage_is_said_to_be(arguments: tuple[str, ...]) -> None:
+    """Before any cluster is asked."""
+    code, out, said = invoke("share-group", *arguments)
+    assert (code, out) == (exits.USAGE, "") and said.count("\n") == 1
