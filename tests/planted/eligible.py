@@ -194,7 +194,7 @@ def never_release(patch: pytest.MonkeyPatch) -> None:
 
 
 def cancel_to_any_replica(patch: pytest.MonkeyPatch) -> None:
-    """A cancelled reassignment whose original replicas are out of sync has any of them lead that runs."""
+    """A cancelled reassignment has any original replica lead that runs, when all of them are out of sync."""
     elect = reassignment.elect_leader
     patch.setattr(
         reassignment,

@@ -94,7 +94,7 @@ def write_no_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_locks_of_ended_sessions(patch: pytest.MonkeyPatch) -> None:
-    """The records of a member whose session ended wait until their locks expire."""
+    """After the end of a member's session its records wait until their locks expire."""
     patch.setattr(SharePartition, "release_member", lambda machine, member_id: False)
 
 
