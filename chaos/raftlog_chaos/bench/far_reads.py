@@ -1,8 +1,8 @@
 """How soon consumers read at the followers in their racks, beside how soon a write is acknowledged (KIP-392).
 
-Three racks with a node and clients in each, in the simulator: 2 ms and 40 ms of round trip from the leader's rack, so
-that the figures are exact on any machine and kernel. A consumer at a follower may see a record one round later than its
-producer gets the acknowledgement: the leader must learn that all have the record, and say so.
+Three racks have a node and clients each, and are 2 ms and 40 ms of round trip away from the leader's rack. They are
+simulated, so that the figures are exact on any machine and kernel. A consumer at a follower may see a record one round
+later than its producer gets the acknowledgement. The leader must first send the follower the new high watermark.
 """
 
 from __future__ import annotations
