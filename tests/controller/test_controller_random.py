@@ -83,8 +83,8 @@ from tests.controller.test_partition_index import contents
 from tests.kit.examples import examples
 
 CONTROLLERS = 3
-MOST_TO_REST = 300
-"""Within so many batches a controller comes to rest without changes from outside, with a record in each."""
+MAX_TO_REST = 300
+"""Within so many batches, with a record in each, a controller comes to rest."""
 BROKERS = st.integers(1, 5)
 UNCLEAN_ALLOWED: dict[str, str | None] = {"unclean.leader.election.enable": "true"}
 TOPICS = st.sampled_from(["a", "b", "c"])
@@ -210,7 +210,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def _come_to_rest(self) -> None:
         """Commit until the controller appends no more: no two decisions undo each other for ever."""
-        end = len(self.cluster.journal) + MOST_TO_REST
+        end = len(self.cluster.journal) + MAX_TO_REST
         self.cluster.commit(end - self.cluster.commit_index)
         assert self.cluster.commit_index == len(self.cluster.journal) < end, "the controller comes to no rest"
 
