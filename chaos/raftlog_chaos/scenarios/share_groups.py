@@ -220,7 +220,7 @@ class ShareGroups(Leaving):
         return self.leader_of(book) if self.chance.random() < 0.5 else self.coordinator_of(book)
 
     async def strike(self) -> None:
-        """Do one thing to the cluster, at a bad moment."""
+        """Inject a fault into the cluster, at a bad moment."""
         book = self.book()
         acts = (
             *(self.die, self.die, self.hang, self.part, self.outlive, self.outlive),
@@ -246,7 +246,7 @@ class ShareGroups(Leaving):
         self.cluster.resume(victim)
 
     async def part(self, book: ShareGroupModel, victim: int) -> None:
-        """Part the leader and the coordinator, or let only one of them reach the other."""
+        """Cut or clog the link between the leader and the coordinator."""
         one, other = self.leader_of(book), self.coordinator_of(book)
         if one == other or min(one, other) < 0:
             other = next(each for each in self.cluster.nodes if each != one)
