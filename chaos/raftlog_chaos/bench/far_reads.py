@@ -1,4 +1,4 @@
-"""How soon consumers read at the followers in their racks, beside how soon a write is acknowledged (KIP-392).
+"""The time until consumers read at the followers in their racks, beside that until an acknowledgement (KIP-392).
 
 Three racks have a node and clients each, and are 2 ms and 40 ms of round trip away from the leader's rack. They are
 simulated, so that the figures are exact on any machine and kernel. A consumer at a follower may see a record one round
@@ -41,7 +41,7 @@ SETTINGS: Final = {
 
 
 class FarRead(NamedTuple):
-    """What a consumer saw in a rack this round trip away from the leader; seconds, medians."""
+    """A consumer in a rack this round trip away from the leader; seconds, medians."""
 
     round_s: float
     produced_s: float
