@@ -1,6 +1,6 @@
 """House rule: a test recognizes an error by its type, code or fields, and a message by what it names.
 
-`pytest.raises(..., match=)` with English words alone fails when a sentence is written anew, and says nothing about the
+`pytest.raises(..., match=)` with English words alone fails when a sentence is written anew, and does not check the
 setting, number or path that a user needs from the message.
 """
 
@@ -50,7 +50,7 @@ def literal_matches(module: Module) -> Iterator[str]:
 
 
 def has_words_alone(pattern: str) -> bool:
-    """Return whether a regular expression names nothing."""
+    """Return whether a regular expression has no name, number or value."""
     return NAME.search(ESCAPED.sub(r"\1", SYNTAX.sub("", pattern))) is None
 
 
