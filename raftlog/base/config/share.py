@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from raftlog.base.config.setting import INT_MAX, LONG_MAX, setting
 from raftlog.base.config.defaults import TransactionSettings
+from raftlog.base.config.setting import INT_MAX, LONG_MAX, setting
 
 SHARE_ASSIGNORS: Final = ("simple",)
 
