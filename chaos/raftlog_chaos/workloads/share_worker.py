@@ -83,10 +83,9 @@ class ShareWorker:
         await self._member.client.refresh(self.book.where[0])
         if not self._has_joined:
             await self._member.join()
+            # Leaders do not ask for members, and offsets are set only for groups without members.
+            await self._member.leave()
             self._has_joined = True
-            await (
-                self._member.leave()
-            )  # leaders do not look, and offsets are set only for groups without members
         self._member.epoch = 0
         self._has_leader = self._member.address is not None
 
