@@ -184,7 +184,7 @@ def test_what_is_accepted_outlives_the_leader(seed: int) -> None:
 
 
 def test_a_group_without_members_begins_where_its_offsets_are_set() -> None:
-    """AlterShareGroupOffsets: the leader has nothing to write, and reads the state again when a member comes."""
+    """AlterShareGroupOffsets: the leader has no change to write, and reads the state again when a member comes."""
 
     async def scenario(cluster: SimCluster) -> None:
         (a,) = await start(cluster, "a")

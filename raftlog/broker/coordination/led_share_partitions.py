@@ -101,8 +101,8 @@ class LedSharePartitions:
     def release_member(self, group_id: str, member_id: str) -> None:
         """Give up all locks of a member whose share session ended.
 
-        After the last session of its group, the share partitions are read again when a member comes: an administrator
-        may set the offsets of a group without members, and a leader with nothing to write would not hear of it.
+        After the last session of its group, the share partitions are read again when a member comes. An administrator
+        may have set the offsets, and a leader without a change to write does not hear of it.
         """
         is_empty = not self.sessions.has_group(group_id)
         for key, led in tuple(self._led.items()):
