@@ -31,8 +31,9 @@ from raftlog_chaos.simulator.cluster import LOOK_S
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.ledger import Ledger
 from raftlog_chaos.workloads.producer import Producer
-from raftlog_chaos.workloads.raw_client import Client, create_topic
+from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
 from raftlog_chaos.workloads.share_group_model import Reign, ShareGroupModel, withheld_in
+from raftlog_chaos.workloads.share_member import RETRY_S, ShareMember
 from raftlog_chaos.workloads.share_worker import ShareWorker
 
 JOBS: Final = "jobs"
@@ -224,7 +225,7 @@ class ShareGroups(Leaving):
         book = self.book()
         acts = (
             *(self.die, self.die, self.hang, self.part, self.outlive, self.outlive),
-            *(self.go, self.blackout, self.delete, self.jump),
+            *(self.go, self.blackout, self.delete, self.jump, self.reset),
         )
         act = self.chance.choice(acts)
         await self.just_when(book)
@@ -298,6 +299,31 @@ class ShareGroups(Leaving):
                 await self.moment(book.answered, 0.2)
                 await self.blackout(book, victim)  # before the log start is in a checkpoint
             await asyncio.sleep(self.a_while(0.1, 0.5))
+
+    async def reset(self, book: ShareGroupModel, victim: int) -> None:
+        """Set where a group begins, while its members go on."""
+        found = self.cluster.leader_replica(*book.where)
+        if found is not None:
+            start_offset = self.chance.randint(found[1].log_start_offset, found[1].high_watermark)
+            await self.loop.host("admin").start(self._alter_offset(book, start_offset))
+            states = [
+                each for context in self._contexts() for each in context.share_states.committed_states()
+            ]
+            epochs = [
+                state.state_epoch
+                for _, key, state in states
+                if (key.group_id, key.partition) == (book.group, book.where[1])
+            ]
+            book.reset(start_offset, max(epochs))
+
+    async def _alter_offset(self, book: ShareGroupModel, start_offset: int) -> None:
+        client = Client("reset", self.cluster.bootstrap, timeout_s=5.0)
+        member = ShareMember(client, "reset", book.where, group=book.group)
+        while True:
+            try:
+                return await member.alter_offset(start_offset)
+            except AWAY:
+                await asyncio.sleep(RETRY_S)
 
     async def jump(self, book: ShareGroupModel, victim: int) -> None:
         """Let a wall clock jump by days, and come back later."""

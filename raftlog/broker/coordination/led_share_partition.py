@@ -80,10 +80,13 @@ class LedSharePartition(Guard):
         self.leader_epoch = leader_epoch
         self.over: KafkaError | None = None
         """Why this object is finished; None while it is in use."""
+        self.is_retired = False
+        """Whether the group has no member here any more. Another object is made from the state once this is idle."""
         self._store = store
         self._config = config
         self._changed = changed
-        self._state_epoch = -1
+        self.state_epoch = -1
+        """The epoch of the state that was read: it rises when an administrator sets the start offset."""
         self._machine: SharePartition | None = None
         self._loading = asyncio.Lock()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
@@ -104,7 +107,7 @@ class LedSharePartition(Guard):
                 return
             try:
                 stored = await self._store.read(self.key, leader_epoch=self.leader_epoch)
-                self._state_epoch, start_offset = stored.state_epoch, stored.start_offset
+                self.state_epoch, start_offset = stored.state_epoch, stored.start_offset
                 if start_offset < 0:
                     start_offset = await first_offset()
                     await self._write_start(start_offset)
@@ -116,9 +119,7 @@ class LedSharePartition(Guard):
     async def _write_start(self, start_offset: int) -> None:
         """Write where the group begins. Another leader would begin at its own end, and skip what came before it."""
         write = StateWrite(0, start_offset, (), 0, (), ())
-        await self._store.write(
-            self.key, write, state_epoch=self._state_epoch, leader_epoch=self.leader_epoch
-        )
+        await self._store.write(self.key, write, state_epoch=self.state_epoch, leader_epoch=self.leader_epoch)
 
     @property
     def is_loaded(self) -> bool:
@@ -256,7 +257,7 @@ class LedSharePartition(Guard):
         """Return None once the write is committed, otherwise its error. Finish if the error cannot pass."""
         try:
             await self._store.write(
-                self.key, write, state_epoch=self._state_epoch, leader_epoch=self.leader_epoch
+                self.key, write, state_epoch=self.state_epoch, leader_epoch=self.leader_epoch
             )
         except FENCED as error:
             self.end(error)
