@@ -184,6 +184,19 @@ def hold_up_other_changes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VoterRequests, "_change", change_in_turn)
 
 
+def need_a_majority_of_the_former_set(patch: pytest.MonkeyPatch) -> None:
+    """A removal waits for a majority of the voters at its beginning, and removed voters that are linked count."""
+    until_majority = VoterRequests._until_majority
+
+    async def until_former(
+        requests: VoterRequests, next_set: Callable[[], VotersRecord], request: Any
+    ) -> None:
+        former = next_set()
+        await until_majority(requests, lambda: former, request)
+
+    patch.setattr(VoterRequests, "_until_majority", until_former)
+
+
 async def _believe(requests: VoterRequests, voter: Voter) -> None:
     """Every address is right."""
 
@@ -322,6 +335,14 @@ PLANTS = [
         "KIP-853 one at a time",
         plant=hold_up_other_changes,
         note="no change while an auto join waits",
+    ),
+    row(
+        "majority-of-the-former-set",
+        "KIP-853 one at a time",
+        plant=need_a_majority_of_the_former_set,
+        note="the leader's next set has no majority",
+        test="tests/quorum/test_voter_requests.py::"
+        "test_a_removal_needs_a_majority_of_the_voters_that_remain_after_other_changes",
     ),
     row(
         "address-not-tried",
