@@ -10,8 +10,8 @@ from raftlog.base.env import Env, shared_time
 from raftlog.base.log import get_logger
 from raftlog.base.record_ages import read_believed_time, write_believed_time
 
-CLOCK_LOOK_S: Final = 10.0
-"""Seconds between two looks at the clocks, so that a jump is noticed soon."""
+CHECK_INTERVAL_S: Final = 10.0
+"""The interval at which the clocks are compared, so that a jump is noticed soon."""
 
 CLOCK_CHECKPOINT_S: Final = 60.0
 """Seconds between two writes of the believed time."""
@@ -56,7 +56,7 @@ class ClockWatch:
         loop = asyncio.get_running_loop()
         while not self._is_closing:
             try:
-                async with asyncio.timeout_at(shared_time(loop.time(), CLOCK_LOOK_S)):
+                async with asyncio.timeout_at(shared_time(loop.time(), CHECK_INTERVAL_S)):
                     await self._is_due.wait()
             except TimeoutError:
                 self._env.ages.now_ms()

@@ -7,7 +7,7 @@ It connects `quorum` and `controller` and provides `submit`; the rules are their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -229,9 +229,9 @@ class ControlPlane:
                 raise JournalUnusable(f"the metadata journal is damaged: {error}") from error
             except UnsupportedMetadata as error:
                 raise JournalUnusable(str(error)) from error
-            self._join_voters(self.quorum)
         elif self.observer is not None:
             await self.observer.start()
+        self._follow_roles()
         if not self._led.is_set():
             self._no_leader.changed(None)
 
@@ -388,15 +388,19 @@ class ControlPlane:
             self._move_voter(self.quorum)
         self.on_leader_changed()
 
-    def _join_voters(self, quorum: Quorum) -> None:
-        """Have this node make itself a voter, if its config says so."""
+    def _follow_roles(self) -> None:
+        """Have this node make itself a voter, or leave the voters, as its roles and its config say."""
         if not self._config.controller_quorum_auto_join_enable:
             return
-        from raftlog.quorum.auto_join import AutoJoin, own_address
+        from raftlog.quorum.auto_join import AutoJoin, AutoLeave, own_address
 
-        address = own_address(self._config)
-        if address is not None:
-            self._spawn(AutoJoin(quorum, address, lambda asked, s: self.submit(asked, timeout=s)).run())
+        def ask(request: AddVoter | RemoveVoter, seconds: float) -> Awaitable[Reply]:
+            return self.submit(request, timeout=seconds)
+
+        if self.observer is not None:
+            self._spawn(AutoLeave(self.observer, ask).run())
+        elif self.quorum is not None and (address := own_address(self._config)) is not None:
+            self._spawn(AutoJoin(self.quorum, address, ask).run())
 
     def _move_voter(self, quorum: Quorum) -> None:
         """Have this voter, which has moved, ask a new leader for its new address."""

@@ -1,4 +1,4 @@
-"""How late a node's event loop runs, measured by a timer."""
+"""Measures by a timer how late a node's event loop runs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from raftlog.base.errors import CorruptMessage
 from raftlog.records.batch import Record, iter_records, read_end_marker
 from raftlog.records.header import BatchHeader
 
-MOST_FAULTS: Final = 3
+MAX_FAULTS: Final = 3
 
 
 class Row(NamedTuple):
@@ -60,7 +60,7 @@ class ExpectedTable:
                     f"committed offset {record.offset} holds another record ({row}) than before ({known})"
                 )
         self.end = max(self.end, header.end_offset)
-        return faults[:MOST_FAULTS]
+        return faults[:MAX_FAULTS]
 
     def _end_transaction(self, header: BatchHeader, batch: memoryview) -> None:
         marker = read_end_marker(batch)
@@ -92,7 +92,7 @@ class ExpectedTable:
             for key, offset in left.items()
             if key in had and self.rows[offset].value is not None and self.rows[had[key]].value is None
         ]
-        return faults[:MOST_FAULTS]
+        return faults[:MAX_FAULTS]
 
     def _newest(self, offsets: Iterator[int]) -> dict[bytes | None, int]:
         """The newest offset of each key, of records that are committed for good."""

@@ -62,7 +62,9 @@ class PromiseBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun(Generic[T]):
-    """How it went. Equal digests: equal runs. `faults`: how often each struck. `history`: what was recorded."""
+    """The result of a simulation. Equal digests: equal runs. `faults`: how often each struck. `history`: what
+    was recorded.
+    """
 
     result: T
     digest: str

@@ -46,7 +46,7 @@ class ScenarioRun:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went. `failure` is empty if all promises were kept; `events` are what explains it.
+    """The result of a seed. `failure` is empty if all promises were kept; `events` are what explains it.
 
     `busy_s`: processor seconds.
     """

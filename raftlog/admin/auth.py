@@ -24,7 +24,7 @@ from raftlog.admin.caller import NOBODY, Caller, Role
 from raftlog.admin.errors import FORBIDDEN, UNAUTHENTICATED, ApiError
 from raftlog.admin.identity_tokens import IdentityTokens
 from raftlog.admin.listener import limited
-from raftlog.admin.passwords import MOST_CHARS, Passwords
+from raftlog.admin.passwords import MAX_CHARS, Passwords
 from raftlog.admin.tokens import by_token
 from raftlog.admin.view import NodeView
 from raftlog.admin.wrong_tokens import WrongTokens
@@ -166,7 +166,7 @@ class Authenticator:
             user, colon, password = base64.b64decode(secret, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
             user = colon = password = ""
-        if not (user and colon) or len(user) > MOST_CHARS or len(password) > MOST_CHARS:
+        if not (user and colon) or len(user) > MAX_CHARS or len(password) > MAX_CHARS:
             self.failed("basic", "malformed", address)
             return None
         if not self.knows_rules():

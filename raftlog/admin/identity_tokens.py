@@ -17,7 +17,7 @@ from raftlog.base.principals import USER
 if TYPE_CHECKING:
     from raftlog.admin.view import TokenVerifier
 
-MOST_REMEMBERED: Final = 1_000
+MAX_REMEMBERED: Final = 1_000
 """Remembered tokens; the oldest is evicted."""
 
 _JWT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
@@ -71,7 +71,7 @@ class IdentityTokens:
         mark = hmac.digest(self._key, token.encode(), "sha256")
         if mark in self._seen:
             return False
-        if len(self._seen) >= MOST_REMEMBERED:
+        if len(self._seen) >= MAX_REMEMBERED:
             del self._seen[next(iter(self._seen))]
         self._seen[mark] = None
         return True

@@ -28,7 +28,7 @@ _UP_TO_FLOAT: Final = re.compile(
 FLOATS_AT_ONCE: Final = 1_000
 TOKENS_AT_ONCE: Final = 20
 """Times 1,000."""
-MOST_DIGITS: Final = 19
+MAX_DIGITS: Final = 19
 """An integer of 64 bits has no more; longer numbers are left alone, and refused by their type."""
 
 
@@ -86,6 +86,6 @@ def _without_fraction(text: bytes) -> bytes:
         number = Decimal(text.decode())
     except InvalidOperation:  # its exponent is beyond what any number has
         return text
-    if number.adjusted() >= MOST_DIGITS or number != number.to_integral_value():
+    if number.adjusted() >= MAX_DIGITS or number != number.to_integral_value():
         return text
     return str(int(number)).encode()

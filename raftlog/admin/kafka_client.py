@@ -25,7 +25,7 @@ CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
 MAX_CONCURRENT: Final = 32
 """Requests to one broker, each on a connection of its own; more wait."""
-MOST_IDLE: Final = 4
+MAX_IDLE: Final = 4
 """Connections to one broker that are kept for the next request; after a burst the others are closed."""
 
 log = get_logger("admin")
@@ -90,7 +90,7 @@ class Asker:
         finally:
             self._busy.discard(wire)
         idle = self._idle[broker_id]
-        if len(idle) < MOST_IDLE:
+        if len(idle) < MAX_IDLE:
             idle.append(wire)
         else:
             wire.close()

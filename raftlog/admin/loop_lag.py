@@ -1,4 +1,4 @@
-"""How late the event loop runs what is due, and how much of its time the process computes, measured by a timer.
+"""Measures by a timer how late the event loop runs callbacks, and how much of its time the process computes.
 
 A node is one loop, so its lateness is what every request waits on top of its own work.
 """
@@ -53,9 +53,9 @@ class LoopLag:
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
         self._due_at = shared_time(loop.time(), self._every_s)
-        self._timer = loop.call_at(self._due_at, self._look)
+        self._timer = loop.call_at(self._due_at, self._measure)
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         late = max(0.0, asyncio.get_running_loop().time() - self._due_at)
         computed_s, self._thread_s = time.thread_time() - self._thread_s, time.thread_time()
         self.seconds.observe(late)

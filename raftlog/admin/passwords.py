@@ -18,9 +18,9 @@ from raftlog.security.scram import CredentialLookup, ScramCredential
 
 AT_ONCE: Final = 2
 """Passwords that are hashed at a time; more wait for their turn."""
-MOST_REMEMBERED: Final = 1_000
+MAX_REMEMBERED: Final = 1_000
 """Remembered correct passwords; the oldest is evicted."""
-MOST_CHARS: Final = 1_024
+MAX_CHARS: Final = 1_024
 """The maximum length of a user name, and of a password."""
 
 Outcome = Literal["right", "remembered", "wrong_password", "unknown_user"]
@@ -75,6 +75,6 @@ class Passwords:
         return "wrong_password" if kept or plain else "unknown_user"
 
     def _remember(self, digest: bytes, credential: ScramCredential | str) -> None:
-        if len(self._right) >= MOST_REMEMBERED:
+        if len(self._right) >= MAX_REMEMBERED:
             del self._right[next(iter(self._right))]
         self._right[digest] = credential

@@ -68,7 +68,7 @@ def of_group(operation: Operation) -> Demanded:
 
 @dataclass(slots=True)
 class Call:
-    """One request, understood."""
+    """A validated request, as a handler gets it."""
 
     node: NodeView
     asker: Asks

@@ -32,7 +32,7 @@ UNASKED_S: Final = 900.0
 """The lag is computed until no client has requested samples for this long."""
 SLICE: Final = 200
 """Partitions, offsets or topics in one slice."""
-MOST_OFFSETS: Final = 20_000
+MAX_OFFSETS: Final = 20_000
 """Committed offsets of groups for the lag; with more, the lag is null."""
 GROUPS_S: Final = 1.0
 """Longest wait for the groups, which are returned once a majority has them."""
@@ -209,7 +209,7 @@ class Samples:
                 groups = await facts.groups()
         except (KafkaError, TimeoutError):
             return None
-        if sum(len(each.offsets) for each in groups) > MOST_OFFSETS:
+        if sum(len(each.offsets) for each in groups) > MAX_OFFSETS:
             return None
         lag = looked = 0
         for group in groups:

@@ -15,7 +15,7 @@ BURST: Final = 20
 """Wrong tokens at once."""
 EVERY_S: Final = 1.0
 """One more is forgiven."""
-MOST_ADDRESSES: Final = 1024
+MAX_ADDRESSES: Final = 1024
 
 
 class WrongTokens:
@@ -27,7 +27,7 @@ class WrongTokens:
         *,
         burst: int = BURST,
         every_s: float = EVERY_S,
-        most: int = MOST_ADDRESSES,
+        most: int = MAX_ADDRESSES,
     ) -> None:
         self._clock = clock
         self._most_s = (burst - 1) * every_s

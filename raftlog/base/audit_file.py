@@ -20,7 +20,7 @@ from typing import Final
 
 from raftlog.base.log_output import describe
 
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 """Lines that wait for the disk; further lines go to the node's log."""
 RETRY_S: Final = 5.0
 """A failed file is retried after this."""
@@ -48,7 +48,7 @@ class AuditFile:
         self._fall_back = fall_back
         self._say = say
         self._clock = clock
-        self._lines: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
+        self._lines: queue.Queue[str | None] = queue.Queue(MAX_WAITING)
         self._descriptor: int | None = None
         self._identity: tuple[int, int] | None = None
         self._failed_at: float | None = None

@@ -25,7 +25,7 @@ MAX_PATIENCE_S: Final = 10.0
 
 
 class Lateness:
-    """How late a node often is. Call `note` whenever a timer has run."""
+    """Estimates how late a node often is. Call `note` whenever a timer has run."""
 
     def __init__(self) -> None:
         self.late_s = 0.0

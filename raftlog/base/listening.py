@@ -1,4 +1,4 @@
-"""Whether a server listens: uvloop closes the socket silently if a port was taken between bind and listen."""
+"""Checks that a server listens: uvloop closes the socket silently if a port was taken between bind and listen."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _structlog() -> Any:
 
 
 class LogState(NamedTuple):
-    """Whether a log can be written. A reason is empty if it can."""
+    """The state of a log: whether it can be written. A reason is empty if it can."""
 
     reason: str
     """Why its lines cannot be written now."""

@@ -1,7 +1,7 @@
 """The output of a log: standard error, a file or a stream. Writing a line never raises and never waits.
 
 A closed pipe, a closed terminal and a full disk make each write fail, and a stopped reader blocks it for ever. So a
-thread writes to a descriptor, and lines are queued for it, up to MOST_WAITING_BYTES. Lines beyond that are lost and
+thread writes to a descriptor, and lines are queued for it, up to MAX_WAITING_BYTES. Lines beyond that are lost and
 counted. Once lines can be written again, an extra line has the number of lost lines. A port to the world.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, TextIO
 
-MOST_WAITING_BYTES: Final = 1 << 20
+MAX_WAITING_BYTES: Final = 1 << 20
 """Bytes of lines that wait to be written."""
 RETRY_S: Final = 1.0
 """A failed descriptor is retried after this, or with the next line."""
@@ -133,7 +133,7 @@ class DescriptorOutput(LogOutput):
             return
         encoded = f"{line}\n".encode("utf-8", "backslashreplace")
         with self._changed:
-            if self._closing or (self._waiting and self._waiting_bytes + len(encoded) > MOST_WAITING_BYTES):
+            if self._closing or (self._waiting and self._waiting_bytes + len(encoded) > MAX_WAITING_BYTES):
                 self.lose(self._reason or BEHIND)
                 return
             self._waiting.append(encoded)

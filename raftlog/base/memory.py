@@ -23,7 +23,7 @@ def max_bytes(given: int, memory_bytes: int) -> int:
     return given if given > 0 else min(USUAL_MAX_BYTES, memory_bytes // SHARE_OF_MEMORY)
 
 
-LEAST_FOR_BODIES: Final = 4 * MIB
+MIN_BODIES_BYTES: Final = 4 * MIB
 """Minimum for bodies of requests to the HTTP API: room for two of the largest."""
 
 
@@ -129,4 +129,4 @@ class MemoryBudget:
 
 def account_of_bodies(whole: int) -> Account:
     """Return the account of the bodies that arrive at the admin API, with its part of `whole` bytes."""
-    return Account("bodies", max(whole // 16, LEAST_FOR_BODIES))
+    return Account("bodies", max(whole // 16, MIN_BODIES_BYTES))

@@ -31,10 +31,10 @@ from raftlog.base.log import get_logger
 
 CLOCK_CHECKPOINT: Final = "clock-checkpoint"
 """The file of the last believed time, in the metadata log directory. An incomplete file counts as absent."""
-MOST_JUMP_MS: Final = 60_000
+MAX_JUMP_MS: Final = 60_000
 """The wall clock may differ from the uptime by this much within ANCHORED_S. Setting a clock right needs less."""
 ANCHORED_S: Final = 600.0
-"""A clock may run too fast or too slow by MOST_JUMP_MS in this many seconds: a tenth."""
+"""A clock may run too fast or too slow by MAX_JUMP_MS in this many seconds: a tenth."""
 MOST_APART_MS: Final = 600_000
 """Two clocks agree if they are not farther apart. A reading may be some seconds old."""
 REPORTED_S: Final = 60.0
@@ -46,7 +46,7 @@ log = get_logger(__name__)
 
 
 class ClockState(IntEnum):
-    """How far a node trusts its clock, as its heartbeats report. UNSAID: its release does not report it."""
+    """The degree to which a node trusts its clock, as its heartbeats report. UNSAID: its release does not report it."""
 
     UNSAID = 0
     BELIEVED = 1
@@ -103,11 +103,11 @@ class Ages:
         "_doubted_s",
         "_is_overruled",
         "_lead_ms",
-        "_looked_s",
         "_metadata_lead_ms",
         "_most_ms",
         "_others",
         "_others_s",
+        "_read_at_s",
         "_reported_ms",
         "_seen_ms",
         "_state",
@@ -137,13 +137,13 @@ class Ages:
         """The lead as the last heartbeat reported it."""
         self._doubted_s = 0.0
         """When the last jump was found, in uptime."""
-        self._most_ms = MOST_JUMP_MS
+        self._most_ms = MAX_JUMP_MS
         """How near the believed time a clock in doubt must come to be believed."""
         self._asks_others = False
         self._others = OtherClocks()
         self._others_s: float | None = None
         """When they were last reported, in uptime."""
-        self._looked_s = 0.0
+        self._read_at_s = 0.0
         """When the clocks were last read, in uptime."""
         self._is_overruled = False
         """An operator decided that the others are wrong."""
@@ -156,25 +156,25 @@ class Ages:
 
     def now_ms(self) -> int:
         """Return the time for judging age, NOTHING_IS_OLD_MS in doubt: data that is too old by it may be deleted."""
-        wall_ms, believed_ms = self._look()
+        wall_ms, believed_ms = self._read_clocks()
         return min(wall_ms, believed_ms) if self._may_delete else NOTHING_IS_OLD_MS
 
     def believed_ms(self) -> int:
         """Return the time as far as it is believed; in doubt it does not follow the wall clock."""
-        return self._look()[1]
+        return self._read_clocks()[1]
 
     def latest_ms(self) -> int:
         """Return the time for timestamps of data that will be deleted by age."""
-        return max(self._look())
+        return max(self._read_clocks())
 
     def jump_ms(self) -> int:
         """Return how far the wall clock is ahead of the believed time (negative: behind); 0 if it is believed."""
-        wall_ms, believed_ms = self._look()
+        wall_ms, believed_ms = self._read_clocks()
         return wall_ms - believed_ms
 
     def reading(self) -> tuple[int, ClockState]:
         """Return the clock for a heartbeat: the wall clock's time, and its state."""
-        wall_ms, _ = self._look()
+        wall_ms, _ = self._read_clocks()
         self._reported_ms = self._seen_ms
         return wall_ms, self._state
 
@@ -184,7 +184,7 @@ class Ages:
         In doubt it is the last believed time plus the uptime since, which cannot be ahead of the true time. So it is
         before confirmation, as on a controller without the broker role until it becomes active.
         """
-        _, believed_ms = self._look()
+        _, believed_ms = self._read_clocks()
         if self._state is ClockState.UNCONFIRMED and self._disk_lead_ms is not None:
             return min(believed_ms, self._disk_lead_ms + int(self._uptime_s() * 1000))
         if self._state is ClockState.DOUBTED:
@@ -247,19 +247,19 @@ class Ages:
 
         It is ignored if the clock has jumped since then.
         """
-        self._look()
-        if others is not None and abs(self._seen_ms - self._reported_ms) > MOST_JUMP_MS:
+        self._read_clocks()
+        if others is not None and abs(self._seen_ms - self._reported_ms) > MAX_JUMP_MS:
             return
         others = others or self._by_metadata()
         if others is None:
             return
         if others == self._others and self._state is ClockState.BELIEVED and self._others_s is not None:
-            self._others_s = self._looked_s  # as nearly always: every heartbeat reports them
+            self._others_s = self._read_at_s  # as nearly always: every heartbeat reports them
             return
         if not others.are_known:
             return
         before = self.contradiction
-        self._others, self._others_s = others, self._looked_s
+        self._others, self._others_s = others, self._read_at_s
         if not others.contradict:
             self._is_overruled = False
         if (self.contradiction is None) is not (before is None):
@@ -299,9 +299,9 @@ class Ages:
 
     # -- the clocks --------------------------------------------------------------------------------------------------
 
-    def _look(self) -> tuple[int, int]:
+    def _read_clocks(self) -> tuple[int, int]:
         """Return the wall clock's time, and the believed time."""
-        self._looked_s = uptime_s = self._uptime_s()
+        self._read_at_s = uptime_s = self._uptime_s()
         wall_ms = self._wall_clock_ms()
         uptime_ms = int(uptime_s * 1000)
         lead_ms = wall_ms - uptime_ms
@@ -317,7 +317,7 @@ class Ages:
             self._state = self._before
             self._anchor(lead_ms, uptime_s)
             log.warning("clock_jump_undone")
-        elif abs(moved_ms) > MOST_JUMP_MS:
+        elif abs(moved_ms) > MAX_JUMP_MS:
             self._doubt(self._lead_ms, uptime_s)
         elif uptime_s - self._doubted_s >= abs(jump_ms) / 1000 and self._is_backed(uptime_s):
             self._believe()
@@ -328,8 +328,8 @@ class Ages:
 
     def _check(self, jump_ms: int, lead_ms: int, uptime_s: float) -> None:
         """Doubt a clock that left its anchor; move the anchor now and then, as clocks drift."""
-        if abs(jump_ms) > MOST_JUMP_MS:
-            self._most_ms = MOST_JUMP_MS if self._state is ClockState.BELIEVED else self._most_ms
+        if abs(jump_ms) > MAX_JUMP_MS:
+            self._most_ms = MAX_JUMP_MS if self._state is ClockState.BELIEVED else self._most_ms
             self._doubt(lead_ms - jump_ms, uptime_s)
         elif uptime_s - self._anchored_s >= ANCHORED_S:
             self._anchor(lead_ms, uptime_s)

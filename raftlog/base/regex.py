@@ -22,7 +22,7 @@ MEMORY_BYTES: Final = 1 << 20
 TRIAL_BYTES: Final = 3 << 16
 """The memory of an expression that is compiled for trial: some 3,000 instructions. Compiling more takes too long."""
 
-MOST_INSTRUCTIONS: Final = 2_000
+MAX_INSTRUCTIONS: Final = 2_000
 """Instructions of a compiled expression: the cost of one character of a name, many thousand times a heartbeat."""
 
 TEXT_STEPS: Final = 600
@@ -31,11 +31,11 @@ TEXT_STEPS: Final = 600
 STEPS_AT_ONCE: Final = 2_400_000
 """Steps of one slice, between two turns of the loop: some ten milliseconds. A single text may take more."""
 
-MOST_REMEMBERED: Final = 100
+MAX_REMEMBERED: Final = 100
 """Expressions."""
 
 
-def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> None:
+def check_regex(regex: str, *, most_instructions: int = MAX_INSTRUCTIONS) -> None:
     """Raise InvalidRegularExpression."""
     import re2
 
@@ -53,7 +53,7 @@ def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> No
         )
 
 
-@lru_cache(maxsize=MOST_REMEMBERED)
+@lru_cache(maxsize=MAX_REMEMBERED)
 def compiled(regex: str) -> Any:
     """Return a compiled expression that `check_regex` accepted."""
     _compile(regex, TRIAL_BYTES)

@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """How one API is served."""
+    """The row of one API: its handler, rights, limits and audit."""
 
     key: int
     handle: Handler | None

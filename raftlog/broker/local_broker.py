@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LocalBroker:
-    """One broker. `image()` is the newest published metadata image."""
+    """The parts of one broker. `image()` is the newest published metadata image."""
 
     env: Env
     config: NodeConfig

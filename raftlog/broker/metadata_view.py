@@ -1,4 +1,4 @@
-"""How a metadata image looks to a client: brokers of one listener, topics, partitions; in Metadata and its kin.
+"""Shows a metadata image to a client: brokers of one listener, topics, partitions; for Metadata and similar APIs.
 
 A topic's part of a Metadata response is cached as bytes until the topic or the brokers change. So a new image of a
 large cluster costs only what changed.

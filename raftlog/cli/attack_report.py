@@ -29,7 +29,7 @@ HEADS: Final = (
 
 
 class AttackReport(msgspec.Struct, kw_only=True):
-    """Everything that a run found out. `not_run`: attacks for which there was no time, or no cluster."""
+    """The findings of a run. `not_run`: attacks for which there was no time, or no cluster."""
 
     passed: bool
     seconds: float

@@ -38,7 +38,7 @@ class BrokerRoom:
 
 
 class Placed(NamedTuple):
-    """Where a partition is: its replicas, the first of which leads, and the bytes of one replica."""
+    """The place of a partition: its replicas, the first of which leads, and the bytes of one replica."""
 
     replicas: tuple[int, ...]
     size_bytes: int = 0

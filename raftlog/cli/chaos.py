@@ -40,7 +40,7 @@ from raftlog_chaos.testbeds.find import TestbedKind, find_suites, find_testbeds,
 ANYWHERE: Final = "auto"
 OVERHEAD_S: Final = 15.0
 """The time of a case besides its faults: start, healing, reading, judging."""
-LEAST_FAULTS_S: Final = 10.0
+MIN_FAULTS_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def _stretched(cases: Sequence[Case], minutes: float) -> list[Case]:
     """Share the minutes out among the cases."""
     if not minutes:
         return list(cases)
-    each_s = max(minutes * 60 / len(cases) - OVERHEAD_S, LEAST_FAULTS_S)
+    each_s = max(minutes * 60 / len(cases) - OVERHEAD_S, MIN_FAULTS_S)
     return [case.lasting(each_s) for case in cases]
 
 
@@ -124,7 +124,7 @@ class Finished(NamedTuple):
 
 
 class Session:
-    """Some cases, run in sequence. Cases that finished before an interruption are still reported."""
+    """A sequence of cases. Cases that finished before an interruption are still reported."""
 
     def __init__(
         self, options: ChaosOptions, cases: Sequence[Case], testbeds: dict[str, TestbedKind]

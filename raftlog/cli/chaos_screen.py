@@ -1,4 +1,4 @@
-"""How `raftlog chaos` talks: one line that moves on a terminal, plain lines elsewhere, tables at the end."""
+"""Shows a run of `raftlog chaos`: one line that is updated on a terminal, plain lines elsewhere, tables at the end."""
 
 from __future__ import annotations
 

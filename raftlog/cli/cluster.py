@@ -21,7 +21,7 @@ from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows, print_table
 from raftlog.cli.target import Target
 
-LOOK_EVERY_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 RESTART_WAIT_S: Final = 1800.0
 """For a node to catch up, which may have much to copy."""
 GREEN: Final = "green"
@@ -32,7 +32,7 @@ cluster = noun("Describe the cluster; is it healthy?")
 
 
 class Verdict(NamedTuple):
-    """How a cluster is, and why: green reasons are only worth knowing."""
+    """The health of a cluster, with reasons: green reasons are only for information."""
 
     status: str
     reasons: tuple[str, ...]
@@ -193,14 +193,14 @@ def health(
     Red: something can't be read or written. Yellow: one more failure could make it so.
     """
     if not watch:
-        verdict = _look(api)
+        verdict = _check(api)
         _print(verdict, form)
         return 0 if verdict.status == GREEN else exits.UNHEALTHY
     reported: Verdict | str | None = None
     try:
         while True:
             try:
-                found: Verdict | str = _look(api)
+                found: Verdict | str = _check(api)
             except Failure as failure:
                 found = str(failure)
             if found != reported:
@@ -208,7 +208,7 @@ def health(
                 _print_change(found, form)
             if exit_when_healthy and isinstance(found, Verdict) and found.status == GREEN:
                 return 0
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
     except KeyboardInterrupt:
         return exits.INTERRUPTED
 
@@ -230,7 +230,7 @@ def _print(verdict: Verdict, form: Form) -> None:
         print(json.dumps({"status": verdict.status, "reasons": list(verdict.reasons)}))
 
 
-def _look(api: HttpApi) -> Verdict:
+def _check(api: HttpApi) -> Verdict:
     """Return what a node says of the cluster's health, the partitions named that it names."""
     found = api.ask("GET", "/v1/health")
     reasons = []

@@ -1,4 +1,4 @@
-"""How commands that talk to a cluster are written: a function of a `Target` and its own options.
+"""Makes commands that talk to a cluster: each is a function of a `Target` and its own options.
 
 The options that all of them share are added here, once, and so is the way in which topic names are completed.
 """

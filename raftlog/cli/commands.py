@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 FORMER: Final = {"transactions": "transaction"}
 """Earlier names of commands, which are still accepted, and their present names."""
 
-_TRY, _RUN, _LOOK, _DATA, _PROVE = (
+_TRY, _RUN, _ADMINISTER, _DATA, _PROVE = (
     "To try it",
     "To run it",
     "Administer a cluster",
@@ -63,38 +63,42 @@ COMMANDS: Final[dict[str, Entry]] = {
         _RUN, "raftlog.cli.doctor.command:doctor", "Check this machine and the config of a node."
     ),
     "config": Entry(_RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset configs."),
-    "cluster": Entry(_LOOK, "raftlog.cli.cluster:cluster", "Describe the cluster; is it healthy?"),
+    "cluster": Entry(_ADMINISTER, "raftlog.cli.cluster:cluster", "Describe the cluster; is it healthy?"),
     "topic": Entry(
-        _LOOK, "raftlog.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."
+        _ADMINISTER, "raftlog.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."
     ),
     "partition": Entry(
-        _LOOK, "raftlog.cli.partition:partition", "List and describe partitions; offsets, elections, moves."
+        _ADMINISTER,
+        "raftlog.cli.partition:partition",
+        "List and describe partitions; offsets, elections, moves.",
     ),
     "broker": Entry(
-        _LOOK, "raftlog.cli.broker:broker", "List and describe brokers, their settings and disks."
+        _ADMINISTER, "raftlog.cli.broker:broker", "List and describe brokers, their settings and disks."
     ),
-    "node": Entry(_LOOK, "raftlog.cli.node:node", "Wait until a node can be stopped safely."),
+    "node": Entry(_ADMINISTER, "raftlog.cli.node:node", "Wait until a node can be stopped safely."),
     "quorum": Entry(
-        _LOOK, "raftlog.cli.quorum:quorum", "Show the metadata quorum and how far its voters are."
+        _ADMINISTER, "raftlog.cli.quorum:quorum", "Show the metadata quorum and how far its voters are."
     ),
     "group": Entry(
-        _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
+        _ADMINISTER, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
     "share-group": Entry(
-        _LOOK,
+        _ADMINISTER,
         "raftlog.cli.share_group:share_group",
         "List and describe share groups; reset, delete offsets.",
     ),
-    "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
-    "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and delete quotas: what clients may use."),
-    "metadata": Entry(
-        _LOOK, "raftlog.cli.metadata:metadata", "Dump the cluster's metadata, from a voter's folder."
+    "log": Entry(_ADMINISTER, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
+    "quota": Entry(
+        _ADMINISTER, "raftlog.cli.quota:quota", "List, set and delete quotas: what clients may use."
     ),
-    "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, delete and list delegation tokens."),
-    "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and delete users that log in with SCRAM."),
-    "acl": Entry(_LOOK, "raftlog.cli.acl.command:acl", "List, add and delete ACLs."),
+    "metadata": Entry(
+        _ADMINISTER, "raftlog.cli.metadata:metadata", "Dump the cluster's metadata, from a voter's folder."
+    ),
+    "token": Entry(_ADMINISTER, "raftlog.cli.token:token", "Make, renew, delete and list delegation tokens."),
+    "user": Entry(_ADMINISTER, "raftlog.cli.user:user", "List, set and delete users that log in with SCRAM."),
+    "acl": Entry(_ADMINISTER, "raftlog.cli.acl.command:acl", "List, add and delete ACLs."),
     "transaction": Entry(
-        _LOOK,
+        _ADMINISTER,
         "raftlog.cli.transaction:transaction",
         "List and describe transactions; end hanging transactions.",
     ),

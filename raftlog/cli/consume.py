@@ -205,7 +205,7 @@ def _read_offsets(given: Sequence[str]) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How to print, and when to stop: `count` 0 and `idle_s` 0 are without end."""
+    """The format of the output, and when to stop: `count` 0 and `idle_s` 0 are without end."""
 
     show: Print
     count: int

@@ -29,7 +29,7 @@ FIRST_HTTP_PORT: Final = 9644
 LAYOUT: Final = "dev.json"
 CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
 """The clock of a developer's machine needs no confirmation after a long weekend."""
-LOOK_EVERY_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 LOST: Final = (
     "it holds the addresses and the secret of the cluster whose data is beside it; put back a copy of it,"
     " or take another folder"
@@ -327,7 +327,7 @@ def _watch(cluster: Any) -> int:
     running = set(cluster.nodes)
     pause = threading.Event()
     while running:
-        pause.wait(LOOK_EVERY_S)
+        pause.wait(POLL_INTERVAL_S)
         for node_id in sorted(running - cluster.running_ids()):
             running.discard(node_id)
             print(

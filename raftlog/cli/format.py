@@ -26,7 +26,7 @@ from raftlog.metadata.bootstrap import write_bootstrap
 from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.storage.log_directory import META_PROPERTIES, LogDirectory
 
-MOST_USERS: Final = 100
+MAX_USERS: Final = 100
 """The maximum number of --add-scram options. Create further users once the cluster runs."""
 
 Standalone = Annotated[
@@ -164,8 +164,8 @@ def _read_users(node: NodeConfig, given: Sequence[str]) -> list[ScramCredentialC
 
     if "controller" not in node.roles:
         raise Failure("--add-scram is for voters: this node's process.roles has no controller", exits.USAGE)
-    if len(given) > MOST_USERS:
-        raise Failure(f"--add-scram: at most {MOST_USERS} users, not {len(given)}", exits.USAGE)
+    if len(given) > MAX_USERS:
+        raise Failure(f"--add-scram: at most {MAX_USERS} users, not {len(given)}", exits.USAGE)
     users = [read_scram_argument(each) for each in given]
     names = [(each.user, each.mechanism) for each in users]
     if twice := next((each for each in names if names.count(each) > 1), None):

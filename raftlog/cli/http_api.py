@@ -18,7 +18,7 @@ from raftlog.cli.exits import Failure
 LOCAL: Final = "http://localhost:9644"
 SEVERAL: Final = "if the cluster has other nodes, name several: -b HOST:PORT,HOST:PORT"
 """For a command that knows a single node, which may hang or be down."""
-MOST_BYTES: Final = 16 << 20
+MAX_BYTES: Final = 16 << 20
 UNAUTHENTICATED: Final = 401
 _CODES: Final = {
     403: exits.DENIED,
@@ -85,7 +85,7 @@ class HttpApi:
         try:
             connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
             answer = connection.getresponse()
-            content = answer.read(MOST_BYTES)
+            content = answer.read(MAX_BYTES)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             if isinstance(error, ssl.SSLCertVerificationError):

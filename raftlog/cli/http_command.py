@@ -1,4 +1,4 @@
-"""How commands that talk to a node's HTTP API are written: a function of an `HttpApi` and its own options.
+"""Makes commands that talk to a node's HTTP API: each is a function of an `HttpApi` and its own options.
 
 They take `--http`, or `-b` and `-F` as all other commands do. Then a broker returns its API's address, and the file's
 login applies to the API, too.

@@ -21,7 +21,7 @@ RESERVED_IDS: Final = 100
 
 
 class FirstVoters(NamedTuple):
-    """What the options ask for. `directory_id`: of this node's metadata folder, None: a random id.
+    """The first voters that the options describe. `directory_id`: of this node's metadata folder, None: a random id.
 
     `dynamic`: the metadata holds the voters from the beginning.
     """

@@ -1,4 +1,4 @@
-"""Which replica is first, so that brokers lead equally many partitions: of each topic, and of all together.
+"""Orders replicas so that brokers lead equally many partitions: of each topic, and of all together.
 
 The order of a partition's replicas changes, and no byte moves. A change of leaders may go over other brokers: one takes
 a partition from the next, which takes another from the third.

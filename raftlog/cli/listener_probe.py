@@ -1,4 +1,4 @@
-"""Why a listener does not answer a client without security settings: it speaks TLS, or wants a login first."""
+"""Finds out why a listener does not answer a client without security settings: it may need TLS or a login first."""
 
 from __future__ import annotations
 

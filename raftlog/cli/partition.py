@@ -26,8 +26,8 @@ from raftlog.protocol.apis import ApiKey
 
 partition = noun("List and describe partitions; offsets, elections, moves.")
 
-LOOK_EVERY_S: Final = 0.3
-MOST_PARTITIONS: Final = 2_000
+POLL_INTERVAL_S: Final = 0.3
+MAX_PARTITIONS: Final = 2_000
 """Partitions that one response describes."""
 
 Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
@@ -121,7 +121,7 @@ def describe(target: Target, name: Topic, number: Number, *, form: Form) -> None
     (topic,) = target.ask(
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         lambda make: make.DescribeTopicPartitionsRequest(
-            topics=(make.TopicRequest(name=name),), response_partition_limit=MOST_PARTITIONS, cursor=None
+            topics=(make.TopicRequest(name=name),), response_partition_limit=MAX_PARTITIONS, cursor=None
         ),
     ).topics
     detail = next((each for each in topic.partitions if each.partition_index == number), None)
@@ -385,7 +385,7 @@ def _wait(target: Target, moving: set[PartitionKey]) -> None:
         screen.phase("partitions moved", len(moving))
         while left := moving & ongoing_moves(target).keys():
             screen.progress(len(moving) - len(left))
-            time_module.sleep(LOOK_EVERY_S)
+            time_module.sleep(POLL_INTERVAL_S)
 
 
 @verb(partition, "reassignments", prints_rows=True)

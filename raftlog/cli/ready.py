@@ -14,7 +14,7 @@ from raftlog.cli import exits
 
 DEFAULT = "127.0.0.1:9644"
 TIMEOUT_S = 2.0
-MOST_BYTES = 4096
+MAX_BYTES = 4096
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     try:
         connection.request("GET", "/v1/ready")
         answer = connection.getresponse()
-        print(answer.read(MOST_BYTES).decode(errors="replace"))
+        print(answer.read(MAX_BYTES).decode(errors="replace"))
     except (OSError, http.client.HTTPException) as error:
         print(f"no answer at {host}:{port}: {error}", file=sys.stderr)
         return exits.UNREACHABLE

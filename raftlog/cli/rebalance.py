@@ -28,7 +28,7 @@ SHOWN: Final = 5
 
 
 class Balance(NamedTuple):
-    """What balances a cluster: steps, then elections of preferred leaders; and what cannot be balanced."""
+    """The steps that balance a cluster, then elections of preferred leaders; and what cannot be balanced."""
 
     steps: list[Step]
     elections: list[Partition]

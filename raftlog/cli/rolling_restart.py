@@ -26,7 +26,7 @@ ID = "{id}"
 
 @dataclass(slots=True)
 class RollingRestart:
-    """One run. In `command`, a line for the shell, and in `node_http`, {id} stands for the number of a node."""
+    """A rolling restart. In `command`, a line for the shell, and in `node_http`, {id} stands for a node's number."""
 
     api: HttpApi
     """Any node's."""

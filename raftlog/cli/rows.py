@@ -19,7 +19,7 @@ WIDEST: Final = 64
 
 
 class Form(StrEnum):
-    """How rows are printed. JSON Lines suit long lists: each line stands for itself."""
+    """The output formats of rows. JSON Lines suit long lists: each line stands for itself."""
 
     TABLE = "table"
     JSON = "json"

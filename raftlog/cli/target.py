@@ -1,4 +1,4 @@
-"""Which cluster a command talks to, and asking it: every failure becomes one line and an exit code."""
+"""Connects a command to a cluster, and sends its requests: every failure becomes one line and an exit code."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Connection:
 
 
 class Dialer(NamedTuple):
-    """How to connect to a listener: with TLS or without, with a login or without."""
+    """Connects to a listener: with or without TLS, with or without a login."""
 
     context: ssl.SSLContext | None = None
     login: Callable[[], Login] | None = None

@@ -89,7 +89,7 @@ class Fetcher:
         """The leader epoch of each leader. A broker that leads no more may serve as a follower, but refuses these."""
         self._connections: dict[int, Connection] = {}
         self._under_way: dict[int, _Request] = {}
-        self._look_again_at = 0.0
+        self._retry_leaders_at = 0.0
         self._ends: dict[PartitionKey, int] = {}
 
     def assign(self, offsets: Mapping[PartitionKey, int]) -> None:
@@ -124,7 +124,7 @@ class Fetcher:
             try:
                 answer = request.connection.receive()
             except OSError:
-                self._look_again(request.offsets)
+                self._forget_leaders(request.offsets)
                 continue
             found += self._read(leader, request, answer)
         return found
@@ -145,15 +145,15 @@ class Fetcher:
                 connection = self._connection(leader)
                 self._send_fetch(connection, offsets)
             except (OSError, NotConnected):
-                self._look_again(offsets)
+                self._forget_leaders(offsets)
             else:
                 self._under_way[leader] = _Request(connection, offsets)
 
     def _find_leaders(self) -> None:
         unknown = [key for key in self.positions if self._leaders.get(key, -1) < 0]
-        if not unknown or time.monotonic() < self._look_again_at:
+        if not unknown or time.monotonic() < self._retry_leaders_at:
             return
-        self._look_again_at = time.monotonic() + RETRY_S
+        self._retry_leaders_at = time.monotonic() + RETRY_S
         topics = self._cluster.metadata(sorted({topic for topic, _ in unknown})).topics
         for topic, number in unknown:
             known = topics[topic].partitions.get(number)
@@ -173,7 +173,7 @@ class Fetcher:
         request = fetch_request(version, offsets, self.options, epochs=self._epochs)
         connection.send(ApiKey.FETCH, version, request)
 
-    def _look_again(self, partitions: Iterable[PartitionKey]) -> None:
+    def _forget_leaders(self, partitions: Iterable[PartitionKey]) -> None:
         for key in partitions:
             self._leaders.pop(key, None)
 
@@ -195,7 +195,7 @@ class Fetcher:
 
     def _read(self, leader: int, request: _Request, answer: Any) -> Iterator[Fetched]:
         if answer.error_code:
-            self._look_again(request.offsets)
+            self._forget_leaders(request.offsets)
             return
         for topic in answer.responses:
             for part in topic.partitions:
@@ -235,7 +235,7 @@ class Fetcher:
             self.positions |= self.offsets_at([key], self.options.reset)
             return None
         if is_retriable(error.code):
-            self._look_again([key])
+            self._forget_leaders([key])
             if key in self.positions and not self._is_gone(key):
                 return None
         return Fetched(key, leader, iter(()), offset, error=error)

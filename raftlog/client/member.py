@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from raftlog.client.cluster import Cluster
 
 CONSUMER: Final = "consumer"
-LOOK_EVERY_S: Final = 60.0
-"""How often the leader looks for new partitions, and a member for new topics that its expressions match."""
+TOPICS_CHECK_INTERVAL_S: Final = 60.0
+"""The interval at which the leader checks for new partitions, and a member for new topics that it subscribes to."""
 NO_GENERATION: Final = -1
 _I16, _I32 = Struct(">h"), Struct(">i")
 _LOST: Final = (UnknownMemberId, IllegalGeneration, RebalanceInProgress)
@@ -42,7 +42,7 @@ Assignment = dict[str, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a member sends of itself to the coordinator. Times in ms."""
+    """The description of a member that it sends to the coordinator. Times in ms."""
 
     group: str
     topics: tuple[str, ...]
@@ -62,7 +62,7 @@ class Member:
         self._member_id = ""
         self._generation = NO_GENERATION
         self._beat_at = 0.0
-        self._look_at = 0.0
+        self._topics_check_at = 0.0
         self._seen: Mapping[str, int] = {}
         """The partition counts of the topics at the last assignment, by topic."""
         self._is_leader = False
@@ -85,8 +85,8 @@ class Member:
         Raise KafkaError, Unreachable, Refused.
         """
         now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_EVERY_S
+        if now >= self._topics_check_at:
+            self._topics_check_at = now + TOPICS_CHECK_INTERVAL_S
             if self._topics_changed():
                 return True
         if now < self._beat_at:
@@ -196,7 +196,7 @@ class Member:
         answer = self._ask(ApiKey.SYNC_GROUP, build, timeout_s=timeout_s)
         now = time.monotonic()
         self._beat_at = now + self._about.heartbeat_ms / 1000
-        self._look_at = now + LOOK_EVERY_S
+        self._topics_check_at = now + TOPICS_CHECK_INTERVAL_S
         return read_assignment(bytes(answer.assignment))
 
     def _ask(self, api_key: int, build: Callable[[Any], Any], **options: Any) -> Any:

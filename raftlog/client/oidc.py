@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from raftlog.client.errors import Refused
 
 ANSWER_S: Final = 10.0
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """The maximum size of a provider's response."""
 
 
@@ -40,7 +40,7 @@ def fetch_token(provider: Provider) -> str:
     context = ssl.create_default_context(cafile=provider.ca)
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_S, context=context) as answer:  # noqa: S310
-            return str(json.loads(answer.read(MOST_BYTES))["access_token"])
+            return str(json.loads(answer.read(MAX_BYTES))["access_token"])
     except urllib.error.HTTPError as error:
         error.close()
         raise Refused(provider.url, f"the identity provider returned {error.code} {error.reason}") from None

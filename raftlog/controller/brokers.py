@@ -214,7 +214,9 @@ def decide_heartbeat(
     if not request.damaged:
         return Decision(reply=reply)
     updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
-    return Decision(updates.records, reply, updates.events)  # the next heartbeat reports the rest
+    # The next heartbeat reports the rest. An ISR that is lost now may be replaced by an unclean election.
+    more = (UPDATE_ALL_PARTITIONS,) if updates.records else ()
+    return Decision(updates.records, reply, (*updates.events, *more))
 
 
 def _unfence(
@@ -239,7 +241,7 @@ def _unfence(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )
     # A leader must not be fenced: unfence first, update the rest afterwards.
-    more = () if updates.complete else (UPDATE_ALL_PARTITIONS,)
+    more = () if updates.complete and not lost_replicas.damaged else (UPDATE_ALL_PARTITIONS,)
     return Decision(
         (record, *updates.records),
         BrokerHeartbeatReply(True, False, False),
@@ -297,7 +299,8 @@ def _shut_down(
         fields = {"broker_id": broker.broker_id, "partitions_moved": len(updates.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
     may_stop = updates.complete and not _waits_for_another(image, broker.broker_id, availability, index)
-    return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
+    more = () if updates.complete else (UPDATE_ALL_PARTITIONS,)
+    return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), (*events, *more))
 
 
 def _waits_for_another(

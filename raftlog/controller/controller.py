@@ -72,8 +72,13 @@ MIN_TICK_S: Final = 0.01
 Answer = Callable[[Reply], None]
 
 
-LEAVING: Final = (RegisterBroker, UnregisterBroker)
-"""The requests that take partitions off their broker, in several batches if need be."""
+def _leaving(request: Request) -> frozenset[int]:
+    """Return the broker that a request takes partitions off, in several batches if need be."""
+    if isinstance(request, RegisterBroker | UnregisterBroker):
+        return frozenset({request.broker_id})
+    if isinstance(request, BrokerHeartbeat) and (request.want_fence or request.failed_directory_ids):
+        return frozenset({request.broker_id})
+    return frozenset()
 
 
 class Controller:
@@ -381,7 +386,7 @@ class Controller:
             lambda image: row.decide(image, request, self._circumstances(image, now)),
             done,
             causes=causes_of(request),
-            leaving=frozenset({request.broker_id} if isinstance(request, LEAVING) else ()),
+            leaving=_leaving(request),
         )
 
     def _circumstances(self, image: MetadataImage, now: float) -> Circumstances:

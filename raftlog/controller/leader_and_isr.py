@@ -94,10 +94,12 @@ def update_all_partitions(
     """Update every partition of the image, MAX_PARTITION_RECORDS at most; the next call continues.
 
     It visits only partitions that the availability or the lost replicas affect, in the order of topics and partition
-    numbers.
+    numbers. Damaged replicas come first: a broker is unfenced with this batch, and the next must not elect them.
     """
     changes = _Changes()
-    concerned = sorted(_concerned(image, index, availability, lost_replicas))
+    found = _concerned(image, index, availability, lost_replicas)
+    damaged = _named(image, lost_replicas.damaged or ())
+    concerned = [*sorted(found & damaged), *sorted(found - damaged)]
     for name, partitions in groupby(concerned, key=attrgetter("topic")):
         topic = image.topics[name]
         for state, change in _unsettled(
@@ -109,16 +111,21 @@ def update_all_partitions(
     return PartitionUpdates(tuple(changes.records), changes.events(), True)
 
 
+def _named(image: MetadataImage, partitions: Iterable[tuple[UUID, int]]) -> Set[TopicPartition]:
+    """Return partitions with the names of their topics, without deleted topics."""
+    return frozenset(
+        TopicPartition(image.topic_names[topic_id], number)
+        for topic_id, number in partitions
+        if topic_id in image.topic_names
+    )
+
+
 def _concerned(
     image: MetadataImage, index: PartitionIndex, availability: BrokerAvailability, lost_replicas: LostReplicas
 ) -> Set[TopicPartition]:
     """Return every partition that may need an update: all others are led and replicated by brokers in service."""
     here = index.at(image)
-    damaged = frozenset(
-        TopicPartition(image.topic_names[topic_id], number)
-        for topic_id, number in lost_replicas.damaged or ()
-        if topic_id in image.topic_names
-    )
+    damaged = _named(image, lost_replicas.damaged or ())
     lost = here.trusted_on(lost_replicas.broker_id)
     return frozenset().union(
         here.in_sync_outside(availability.alive | availability.suspected),

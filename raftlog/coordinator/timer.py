@@ -57,7 +57,7 @@ def _always() -> bool:
 
 
 class CoordinatorTimer:
-    """Deadlines. Renewing is a dictionary write: a heap entry is corrected when it comes up."""
+    """A heap of deadlines. A renewal only writes to a dictionary: the heap entry is corrected when it comes up."""
 
     __slots__ = ("_expected_counts", "_expires_at", "_heap", "may_add_pending_join", "pending_join_bytes")
 

@@ -163,7 +163,7 @@ class Names:
 
 
 class Unsynced:
-    """All that is not durable, by inode."""
+    """The changes that are not durable, by inode."""
 
     def __init__(self) -> None:
         self.contents: dict[int, Contents] = {}

@@ -19,7 +19,7 @@ from raftlog.metadata.metadata_records import FeatureChanged, ScramCredentialCha
 
 BOOTSTRAP: Final = "raftlog-bootstrap.json"
 VERSION: Final = 1
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """The most bytes of the file: some thousand credentials, which fit in one batch of the metadata log."""
 
 
@@ -44,7 +44,7 @@ def write_bootstrap(
     """Write the first credentials of a new cluster durably. Readers of the file could guess passwords offline."""
     disk.mkdir(folder)
     content = msgspec.json.encode(_File(VERSION, tuple(scram), kraft_version))
-    assert len(content) <= MOST_BYTES, "the caller limits how many users there are"
+    assert len(content) <= MAX_BYTES, "the caller limits how many users there are"
     write_checked(disk, f"{folder}/{BOOTSTRAP}", content)
 
 

@@ -133,7 +133,7 @@ class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
 
 
 class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
-    """Which parts may go on, and the client's throttle time."""
+    """The parts that may go on, and the client's throttle time."""
 
     allowed: tuple[bool, ...]
     throttle_ms: int = 0

@@ -1,4 +1,4 @@
-"""Why a batch of metadata records was decided: recorded by the controller, which alone knows, with the batch.
+"""The causes of a batch of metadata records: the controller, which alone knows them, records them with the batch.
 
 A cause has no effect on the state: replay ignores it, and older batches have none.
 """

@@ -1,4 +1,4 @@
-"""How many bytes the parts of an image take at most once they are encoded, and the usage of a whole image.
+"""Computes how many bytes the parts of an image take at most once they are encoded, and the usage of a whole image.
 
 An estimate must never be below what `raftlog.metadata.snapshot` writes, and must depend only on what creates, reassigns
 or removes a thing. Leaders, ISRs and epochs change all the time, so they count with their largest encoding.

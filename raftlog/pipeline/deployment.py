@@ -1,4 +1,4 @@
-"""Which of librdkafka's settings a query may not choose: they reach beyond the query, into the machines that run it.
+"""Refuses the settings of librdkafka that a query may not choose, since they affect the machines that run it.
 
 They load code, run programs, read files, or send credentials to an address of the query's choice. Clients of Kafka have
 had holes of each kind (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). The owner of the Spark installation may allow

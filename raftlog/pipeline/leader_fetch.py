@@ -30,7 +30,7 @@ KNOWN_SETTINGS: Final = frozenset(
 """Settings that this path supports. With any other setting librdkafka reads."""
 FETCH_BYTES: Final = 4 << 20
 """The bytes that one fetch asks for, at most; a single batch may be larger (KIP-74)."""
-LEAST_FETCH_BYTES: Final = 64 << 10
+MIN_FETCH_BYTES: Final = 64 << 10
 MAX_ANSWER_BYTES: Final = 1 << 30
 """No answer is larger: a node that says so is none of ours."""
 COMMITTED: Final = "read_committed"
@@ -123,7 +123,7 @@ class LeaderReading:
     def _ask(self, leader: Leader, offset: int) -> None:
         """Ask for what is left of the range, as far as its size is known, so that little is read in vain."""
         left = int((self._wanted.end - offset) * self._bytes_per_offset * 1.05)
-        size = min(max(left, LEAST_FETCH_BYTES), FETCH_BYTES) if left else FETCH_BYTES
+        size = min(max(left, MIN_FETCH_BYTES), FETCH_BYTES) if left else FETCH_BYTES
         leader.ask(self._wanted.at, offset, max_bytes=size, committed=self._committed)
 
 

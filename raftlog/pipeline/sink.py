@@ -36,12 +36,12 @@ ALLOWED: Final = {
 
 
 class NotWritten(RuntimeError):
-    """Some rows of a task are not known to be on all replicas; Spark runs the task again or fails the query."""
+    """It is unknown whether some rows of a task are on all replicas; Spark runs the task again or fails the query."""
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """How many rows of a task are on all replicas."""
+    """The number of rows of a task that are on all replicas."""
 
     rows: int
 

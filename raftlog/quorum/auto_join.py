@@ -1,7 +1,9 @@
-"""A controller that makes itself a voter: controller.quorum.auto.join.enable (KIP-1186).
+"""A node whose vote follows its process.roles: controller.quorum.auto.join.enable (KIP-1186).
 
-From time to time a node that is no voter looks at the newest set of its log. If the set names its id with another
+From time to time a controller that is no voter looks at the newest set of its log. If the set names its id with another
 directory, as after the loss of a disk, it asks the leader to remove that one. Then it asks to be added.
+
+A node that is no controller any more asks to be removed, which Kafka leaves to the operator: its vote is lost anyway.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from raftlog.base.log import get_logger
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
 
 if TYPE_CHECKING:
+    from raftlog.quorum.observer import Observer
     from raftlog.quorum.quorum import Quorum
 
 PERIOD_S: Final = 5.0
@@ -48,14 +51,19 @@ def own_address(config: NodeConfig) -> tuple[str, int] | None:
     return host, own.port
 
 
-class AutoJoin:
-    """Looks until its task is cancelled. `address`: of this node's controller listener."""
+class _AutoRequests:
+    """Looks until its task is cancelled, and asks for the next step."""
 
-    def __init__(self, quorum: Quorum, address: tuple[str, int], ask: Ask) -> None:
-        self._quorum = quorum
-        self._address = address
+    refused_event: str
+    node_id: int
+
+    def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._refusal = ""
+
+    def next_request(self) -> AddVoter | RemoveVoter | None:
+        """Return the next step, or None."""
+        raise NotImplementedError
 
     async def run(self) -> None:
         """Look for ever, once a period."""
@@ -73,7 +81,19 @@ class AutoJoin:
         except KafkaError as error:
             if str(error) != self._refusal:
                 self._refusal = str(error)
-                log.warning("voter_not_joined", node_id=self._quorum.node_id, reason=str(error))
+                log.warning(self.refused_event, node_id=self.node_id, reason=str(error))
+
+
+class AutoJoin(_AutoRequests):
+    """Has a controller added. `address`: of its controller listener."""
+
+    refused_event = "voter_not_joined"
+
+    def __init__(self, quorum: Quorum, address: tuple[str, int], ask: Ask) -> None:
+        super().__init__(ask)
+        self.node_id = quorum.node_id
+        self._quorum = quorum
+        self._address = address
 
     def next_request(self) -> AddVoter | RemoveVoter | None:
         """Return the next step, None if there is none: it votes, is not linked to a leader, or the voters are static.
@@ -94,3 +114,22 @@ class AutoJoin:
         return AddVoter(
             quorum.node_id, own, *self._address, round(ASK_S * 1000), until_committed=False, by=by
         )
+
+
+class AutoLeave(_AutoRequests):
+    """Has a node removed that was a controller. Another node with its id has another directory, and stays."""
+
+    refused_event = "voter_not_removed"
+
+    def __init__(self, observer: Observer, ask: Ask) -> None:
+        super().__init__(ask)
+        self.node_id = observer.node_id
+        self._observer = observer
+
+    def next_request(self) -> RemoveVoter | None:
+        """Return the removal of this node while the newest set names its id and directory, else None."""
+        record, own = self._observer.newest_set, self._observer.identity.directory_id
+        found = None if record is None else record.find(self.node_id)
+        if found is None or found.directory_id != own:
+            return None
+        return RemoveVoter(self.node_id, own, round(ASK_S * 1000), by=f"node {self.node_id}")

@@ -1,4 +1,4 @@
-"""When a voter stands for leader, and grants pre-votes, which PySyncObj's core lacks (Raft thesis §9.6).
+"""Decides when a voter stands for leader, and grants pre-votes, which PySyncObj's core lacks (Raft thesis §9.6).
 
 A real election happens only after a majority granted a pre-vote; a voter with a live leader refuses. So a voter that
 was cut off, or merely lost its link to the leader, cannot depose a leader that the others follow. Terms, votes and logs

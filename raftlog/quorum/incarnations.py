@@ -1,4 +1,4 @@
-"""Which directories of voters are older copies: a restored backup of one voter, or the snapshot of its machine.
+"""Detects directories of voters that are older copies: a restored backup of one voter, or the snapshot of its machine.
 
 A voter with an older directory has lost entries and votes that others count on. Its directory id does not show that. So
 each process that opens the directory first writes an *incarnation* there: a number, one higher than the previous, and

@@ -28,7 +28,7 @@ from raftlog.quorum.observer_feed import (
     decode_to_observer,
 )
 from raftlog.quorum.snapshot import IncomingSnapshot, Snapshot, decode_snapshot
-from raftlog.quorum.voters_record import decode_voters
+from raftlog.quorum.voters_record import VotersRecord, decode_voters
 from raftlog.quorum.wal import VOTERS_PREFIX, DamagedJournal
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Observer:
         self.voters = dict(voters)
         """As last known: of the newest set that was read, or at first of the file or the config."""
         self.configured = dict(voters)
+        self.newest_set: VotersRecord | None = None
+        """The newest committed set that was read; None: none was, or the voters of the config are in force."""
         self._known: KnownVoters | None = None
         self._listed = set(voters.items())
         """Dialled after the present voters."""
@@ -236,7 +238,8 @@ class Observer:
 
     def _take_voters(self, command: bytes) -> None:
         """Take over the voters of a committed set."""
-        self.voters = decode_voters(command).addresses()
+        self.newest_set = decode_voters(command)
+        self.voters = self.newest_set.addresses()
         self._heard_at = asyncio.get_running_loop().time()
 
     def _settle_on_voters(self, channel: Channel) -> None:

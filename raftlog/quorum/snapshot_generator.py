@@ -19,7 +19,7 @@ log = get_logger("quorum")
 
 
 class SnapshotPolicy(NamedTuple):
-    """When to take a snapshot: after this many entries, bytes, or seconds with new entries (0: never)."""
+    """The limits after which a snapshot is taken: so many entries, bytes, or seconds with new entries (0: never)."""
 
     entries: int = 5_000
     size_bytes: int = 20 * 1024 * 1024

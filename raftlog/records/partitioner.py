@@ -1,4 +1,4 @@
-"""Which partition a key belongs to, as the Java client decides: murmur2, so that all clients agree."""
+"""Chooses the partition of a key as the Java client does: murmur2, so that all clients agree."""
 
 from __future__ import annotations
 

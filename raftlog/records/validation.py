@@ -89,7 +89,7 @@ class RecordRules(NamedTuple):
 
 
 class WalkRules(NamedTuple):
-    """Which batches of a topic are walked, as far as the topic's settings decide that."""
+    """The settings of a topic that decide which of its batches are walked."""
 
     walks_all: bool
     judges_time: bool

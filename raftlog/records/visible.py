@@ -1,4 +1,4 @@
-"""Which of a log's batches consumers see: no markers, and with read_committed no aborted transactions (KIP-98)."""
+"""Selects the batches that consumers see: no markers, and with read_committed no aborted transactions (KIP-98)."""
 
 from __future__ import annotations
 

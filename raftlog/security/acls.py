@@ -73,7 +73,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Whether an ACL allows or denies. UNKNOWN and ANY are for filters only."""
+    """The effect of an ACL: to allow or to deny. UNKNOWN and ANY are for filters only."""
 
     UNKNOWN = 0
     ANY = 1

@@ -31,10 +31,10 @@ from raftlog.security.acls import (
     ResourceType,
 )
 
-MOST_KEPT_ANSWERS: Final = 10_000
+MAX_KEPT_ANSWERS: Final = 10_000
 """Cached answers until ACLs change; then all are dropped."""
 
-MOST_NOTED_PRINCIPALS: Final = 10_000
+MAX_NOTED_PRINCIPALS: Final = 10_000
 """Principals with a recorded change of their ACLs; beyond this, all principals count as changed."""
 
 ANY_NAME: Final = "hardcode"
@@ -224,7 +224,7 @@ class Authorizer:
             concerned.add(acl.principal)
         self._changes += 1
         noted = len(self._changed_for) + len(concerned)
-        if self._allow_if_no_rule or EVERY_USER in concerned or noted > MOST_NOTED_PRINCIPALS:
+        if self._allow_if_no_rule or EVERY_USER in concerned or noted > MAX_NOTED_PRINCIPALS:
             self._changed_for_all = self._changes
             self._changed_for.clear()
             self._forget()
@@ -302,7 +302,7 @@ class Authorizer:
         return any(not denied.cover(each) for each in allowed)
 
     def _keep(self, principal: str, question: _Question, answer: bool) -> None:
-        if self._kept >= MOST_KEPT_ANSWERS:
+        if self._kept >= MAX_KEPT_ANSWERS:
             self._forget()
         self._answers.setdefault(principal, {})[question] = answer
         self._kept += 1

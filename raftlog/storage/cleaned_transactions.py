@@ -1,4 +1,4 @@
-"""How the transactions of a log ended, for a reader that walks its batches in order (KIP-98)."""
+"""Finds how the transactions of a log ended, for a reader that walks its batches in order (KIP-98)."""
 
 from __future__ import annotations
 

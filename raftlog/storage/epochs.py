@@ -1,4 +1,4 @@
-"""Which leader epoch begins at which offset of a log (KIP-101, KIP-279), and Kafka's `leader-epoch-checkpoint` file."""
+"""The first offset of each leader epoch in a log (KIP-101, KIP-279), and Kafka's `leader-epoch-checkpoint` file."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _BASE_OFFSET: Final = struct.Struct(">q")
 
 
 class GapPolicy(Enum):
-    """Which holes are believed to be compaction's. No CRC covers a base offset, so a hole is only a claim."""
+    """The holes that are accepted as compaction's. No CRC covers a base offset, so a hole is only a claim."""
 
     NONE = "none"
     IF_NEXT_BATCH_FITS = "the batch after the hole ends where the next one may begin"

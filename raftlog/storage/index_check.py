@@ -1,4 +1,4 @@
-"""Whether the entries of a segment's indexes are true: no checksum covers those files, but the batches they name do.
+"""Checks the entries of a segment's indexes: no checksum covers those files, but the batches they name have some.
 
 An entry is checked whenever a search uses it. A rotted entry that no search uses does no harm. A wrong index is rebuilt
 from the batches.

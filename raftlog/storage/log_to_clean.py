@@ -1,4 +1,4 @@
-"""Which part of a compacted log may be cleaned now, whether that is worth while, and in which groups.
+"""Decides which part of a compacted log may be cleaned now, whether that is worth while, and in which groups.
 
 Whole segments only, and never the active one. It ends at the recovery point, so recovery need not check what was
 cleaned, and a truncation into it leaves its mark on the disk.

@@ -81,7 +81,7 @@ _NO_BATCH: Final = BatchMetadata(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, NO_OFFSET,
 
 
 class ProducerStateEntry:
-    """One producer id's memory."""
+    """The state of one producer id: its epoch, last batches and open transaction."""
 
     __slots__ = (
         "active_at",

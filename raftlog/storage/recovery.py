@@ -55,7 +55,9 @@ _log = get_logger("storage")
 
 
 class LastStop(NamedTuple):
-    """How a log was left: everything before `flushed_until` was flushed, and after a clean stop everything."""
+    """The state of a log after its last stop: everything before `flushed_until` is flushed; all of it after a
+    clean stop.
+    """
 
     clean: bool
     flushed_until: int

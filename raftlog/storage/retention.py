@@ -1,4 +1,4 @@
-"""Which segments a log may delete (retention.ms, retention.bytes, log start), and the delayed removal of their files.
+"""Decides which segments a log may delete (retention.ms, retention.bytes, log start), and removes their files later.
 
 `Log.delete_old_segments` applies it, and `broker/replicas/housekeeping.py` calls that for each log that is due.
 """

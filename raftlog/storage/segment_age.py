@@ -1,4 +1,4 @@
-"""How old a segment is, for retention and compaction: one rule for leaders, followers and restarted logs.
+"""Computes the age of a segment, for retention and compaction: one rule for leaders, followers and restarted logs.
 
 The largest timestamp of its records counts (Kafka: LogSegment.largestTimestamp). A batch without a timestamp in its
 header is as old as the last modification of the file. Kafka asks for that only where no batch has a timestamp. Here it

@@ -1,4 +1,4 @@
-"""Whether the bytes of one segment are sound: the checks of recovery, reported to a person instead of repaired."""
+"""Checks the bytes of one segment as recovery does, but reports damage to a person instead of repairing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
 from raftlog.storage.damage import find_next_valid_batch
 from raftlog.storage.segment_scanner import SegmentBytes, SegmentScanner
 
-ZEROS_LOOKED_AT: Final = 1 << 20
+MAX_SCANNED_BYTES: Final = 1 << 20
 """Bytes after the last batch that are scanned to distinguish unwritten blocks from damage."""
 
 
@@ -68,7 +68,7 @@ def _fault(segment: SegmentBytes, position: int, next_offset: int, reason: str) 
 
 def _is_torn(segment: SegmentBytes, position: int) -> bool:
     """Return whether a batch is cut off at the end of the file, or was never written though the file had grown."""
-    rest = segment.file.pread(ZEROS_LOOKED_AT, position)
+    rest = segment.file.pread(MAX_SCANNED_BYTES, position)
     if not any(rest) or len(rest) < HEADER_BYTES:
         return True
     try:

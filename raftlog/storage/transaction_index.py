@@ -1,4 +1,4 @@
-"""Which transactions of a log were aborted, and Kafka's `.txnindex` files (KIP-98)."""
+"""The aborted transactions of a log, and Kafka's `.txnindex` files (KIP-98)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DAYS: Final = 365
 LONGEST_DAYS: Final = 3650
 AUTHORITY_DAYS: Final = 3650
-MOST_NAME_CHARS: Final = 64
+MAX_NAME_CHARS: Final = 64
 """The maximum length of a common name (X.520's ub-common-name)."""
 _SKEW: Final = timedelta(minutes=5)
 """Other machines' clocks may be so far behind."""
@@ -128,14 +128,14 @@ def store_settings(keystore: Path, ca: Path) -> dict[str, str]:
 
 def _check(hosts: Sequence[Sequence[str]], users: Sequence[str], paths: Sequence[Path]) -> None:
     for name in (each for names in hosts for each in names):
-        if not is_host(name.removeprefix("*.")) or len(name) > MOST_NAME_CHARS:
+        if not is_host(name.removeprefix("*.")) or len(name) > MAX_NAME_CHARS:
             raise CertificatesUnusable(
-                f"{name!r} is no host name of {MOST_NAME_CHARS} characters, and no address"
+                f"{name!r} is no host name of {MAX_NAME_CHARS} characters, and no address"
             )
     for name in users:
-        if not _USER.fullmatch(name) or len(name) > MOST_NAME_CHARS:
+        if not _USER.fullmatch(name) or len(name) > MAX_NAME_CHARS:
             raise CertificatesUnusable(
-                f"user {name!r}: 1 to {MOST_NAME_CHARS} letters, digits, spaces and _ @ + . - inside"
+                f"user {name!r}: 1 to {MAX_NAME_CHARS} letters, digits, spaces and _ @ + . - inside"
             )
     if twice := next((path for path in paths if paths.count(path) > 1), None):
         raise CertificatesUnusable(f"{twice.stem} is named twice")

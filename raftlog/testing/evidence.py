@@ -19,7 +19,7 @@ from raftlog.testing.probe import view_topics
 LOG_LINES: Final = 50
 """Lines of a node's log in a report, from the end of the test."""
 LOG_BYTES: Final = 64 * 1024
-MOST_PARTITIONS: Final = 8
+MAX_PARTITIONS: Final = 8
 """Partitions with their history in a report."""
 ANSWER_S: Final = 5.0
 
@@ -83,10 +83,10 @@ class Watch:
             wanted = sorted(
                 each for each in found if each[0].startswith(self._prefix or "") and each[0][0] != "_"
             )
-            for topic, partition in wanted[:MOST_PARTITIONS]:
+            for topic, partition in wanted[:MAX_PARTITIONS]:
                 yield _story(node.admin_url, topic, partition)
-            if len(wanted) > MOST_PARTITIONS:
-                yield f"... and {len(wanted) - MOST_PARTITIONS} more partitions"
+            if len(wanted) > MAX_PARTITIONS:
+                yield f"... and {len(wanted) - MAX_PARTITIONS} more partitions"
             return
         if asked:
             yield "no node answers"

@@ -1,7 +1,8 @@
 """Node processes forked from a process that has imported raftlog already: `start_forked` instead of `subprocess.Popen`.
 
 One fork server (`raftlog/cli/fork_server.py`) serves this whole process. Its forks inherit what it inherited, so it is
-used only for nodes that would inherit the same. All others, and all where it cannot run, are to be started without it.
+used only for nodes that would inherit the same. Other nodes have to be started without it, as all nodes where it cannot
+run.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ UNKNOWN_EXIT_CODE: Final = 255
 """The exit code of a node that ended after its fork server, which alone learns the real code."""
 
 ROOM_FOR_ARGUMENTS: Final = "-" * 400
-"""A word at the end of the fork server's command line, which its forks replace by their own."""
+"""An argument of the fork server that reserves room: each fork writes its own command line over it."""
 
-OF_THE_START: Final = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "SSL_", "OPENSSL_")
-"""Beginnings of the environment variables that are read when an interpreter starts or a library is loaded."""
+STARTUP_VARIABLES: Final = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LANG", "LC_", "TZ", "SSL_", "OPENSSL_")
+"""Prefixes of the environment variables that are read when an interpreter starts or a library is loaded."""
 
-OF_THE_STATUS: Final = ("Umask", "SigBlk", "SigIgn", "Uid", "Gid", "Groups", "Cap")
-"""Beginnings of the lines of /proc/thread-self/status that a new process inherits."""
+INHERITED_STATUS: Final = ("Umask", "SigBlk", "SigIgn", "Uid", "Gid", "Groups", "Cap")
+"""Prefixes of the lines of /proc/thread-self/status that a new process inherits."""
 
 ANSWER_S: Final = 60.0
-"""The longest time for an answer. The first one comes after everything has been imported."""
+"""The timeout of an answer. The first comes after all imports."""
 
 CLOSE_S: Final = 5.0
 
@@ -50,7 +51,7 @@ class ForkServerGone(Exception):
 
 
 class Inherited(NamedTuple):
-    """Everything that a new process inherits, except what each fork is given."""
+    """The properties that a new process inherits, except what each fork is given."""
 
     interpreter: str
     environment: dict[str, str]
@@ -68,14 +69,14 @@ def inherited(environment: Mapping[str, str]) -> Inherited | None:
         status = (own / "status").read_text()
         return Inherited(
             sys.executable,
-            {name: value for name, value in environment.items() if name.startswith(OF_THE_START)},
+            {name: value for name, value in environment.items() if name.startswith(STARTUP_VARIABLES)},
             os.getpriority(os.PRIO_PROCESS, 0),
             frozenset(os.sched_getaffinity(0)),
             tuple(os.readlink(own / "ns" / each) for each in ("net", "mnt")),
             (
                 (own / "limits").read_text(),
                 (own / "cgroup").read_text(),
-                *(line for line in status.splitlines() if line.startswith(OF_THE_STATUS)),
+                *(line for line in status.splitlines() if line.startswith(INHERITED_STATUS)),
             ),
         )
     except OSError:
@@ -114,7 +115,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The other end of a fork server, which is started with this object."""
+    """A fork server, which is started with this object and asked over a socket."""
 
     def __init__(self, environment: Mapping[str, str], identity: Inherited) -> None:
         self.identity = identity
@@ -146,15 +147,15 @@ class ForkServer:
 
     def start(self, start: Mapping[str, Any], streams: Sequence[int]) -> ForkedProcess:
         """Fork a node. Raises ForkServerGone or OSError, and then no node has begun or will."""
-        held, let_go = os.pipe()
+        waits_at, released_by = os.pipe()
         try:
             with self.lock:
-                pid = self.ask({"start": start}, [*streams, held])["pid"]
+                pid = self.ask({"start": start}, [*streams, waits_at])["pid"]
                 node = ForkedProcess(self, pid, os.pidfd_open(pid))
-            os.write(let_go, b"\n")  # only now it begins
+            os.write(released_by, b"\n")  # only now does the node begin
         finally:
-            os.close(held)
-            os.close(let_go)
+            os.close(waits_at)
+            os.close(released_by)
         return node
 
     def ask(self, request: Mapping[str, Any], streams: Sequence[int] = ()) -> dict[str, Any]:
@@ -202,7 +203,7 @@ class ForkServer:
         self._control.close()
         try:
             self._process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:  # it is stopped, perhaps
+        except subprocess.TimeoutExpired:  # perhaps it was stopped by a signal
             self._process.kill()
             self._process.wait()
 
@@ -222,7 +223,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def fork_server(environment: Mapping[str, str]) -> ForkServer | None:
-    """Return the fork server for nodes with this environment, started if there is none; None: start it without one.
+    """Return the fork server for nodes with this environment, started if there is none; None if they cannot use one.
 
     A fork server that ended before its first answer is not restarted.
     """

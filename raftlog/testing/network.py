@@ -1,9 +1,10 @@
 """A network of one run: a switch that this process can be connected to, and a host for each node, in namespaces.
 
-| what | how | |---|---| | the switch | a bridge in a namespace of the run; each node's namespace hangs on it by a veth
-pair | | addresses | 10.77.0.<node>, the clients' 10.77.0.254; they exist in these namespaces only | | cut | nftables
-silently drops, in the target's namespace, packets from the source | | lossy link | the same for a share of the packets;
-TCP sends them again | | slow link | netem at the source, if this kernel has it: that is tried once |
+- The switch is a bridge in a namespace of the run. Each node's namespace is connected to it by a veth pair.
+- Nodes have the addresses 10.77.0.<node>, and clients 10.77.0.254. These exist in the namespaces only.
+- To cut a link, nftables silently drops packets from the source in the target's namespace.
+- On a lossy link it drops a share of the packets, and TCP sends them again.
+- A link is slow by netem at the source, if the kernel has it: that is tried once.
 
 It needs Linux, CAP_SYS_ADMIN (root, or a user namespace with a network of its own), `ip` and `nft`.
 """

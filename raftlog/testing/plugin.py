@@ -1,9 +1,10 @@
 """The pytest plugin: a real cluster for tests of programs that use Kafka. pytest finds it by its entry point.
 
-| fixture | what a test gets | |---|---| | `raftlog` | the session's cluster, which all workers of pytest-xdist share,
-and names that no other test has | | `bootstrap_servers` | the address of that cluster, as text; of the whole session,
-so other fixtures can use it | | `raftlog_cluster` | a cluster of this test alone, with nodes that may be killed,
-paused, cut off and slowed |
+Fixtures:
+
+- `raftlog`: the session's cluster, which all workers of pytest-xdist share, and names that no other test has
+- `bootstrap_servers`: the address of that cluster, as text; of the whole session, so other fixtures can use it
+- `raftlog_cluster`: a cluster of this test alone, with nodes that may be killed, paused, cut off and slowed
 
 Only what pytest has loaded anyway is imported before a fixture is used.
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from raftlog.testing.cluster import AdminCluster, Cluster
     from raftlog.testing.evidence import NodeAddress
 
-MOST_NODES: Final = 9
+MAX_NODES: Final = 9
 CONNECT_S: Final = 5.0
 """How long to try each address of a cluster that is not started here."""
 IN_PROCESS: Final = "in-process"
@@ -80,9 +81,9 @@ def _option(config: pytest.Config, name: str) -> str:
 
 def _number_of_nodes(given: object) -> int:
     text = str(given)
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_NODES:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_NODES:
         raise pytest.UsageError(
-            f"raftlog: the number of nodes is 1 to {MOST_NODES}, or {IN_PROCESS}, not {text!r}"
+            f"raftlog: the number of nodes is 1 to {MAX_NODES}, or {IN_PROCESS}, not {text!r}"
         )
     return int(text)
 

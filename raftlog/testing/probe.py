@@ -30,7 +30,7 @@ _QUORUM_TOPIC = b"__cluster_metadata"
 
 
 class Login(NamedTuple):
-    """How to log in at a listener that speaks SASL_SSL. Its text form hides the password."""
+    """The credentials for a listener that uses SASL_SSL. Its text form hides the password."""
 
     user: str
     password: str

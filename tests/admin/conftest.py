@@ -1,17 +1,20 @@
-"""Clusters of three nodes with their admin APIs, shared by all modules or by one module, and a plain HTTP client."""
+"""A cluster of three nodes to kill and stop, a plain HTTP client, and the APIs of the cluster that modules share."""
 
 from __future__ import annotations
 
 import http.client
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
 from raftlog.testing.cluster import AdminCluster
 from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S
+
+KEPT: Final = [{"name": "retention.ms", "value": "-1"}]
+"""Configs of a topic for records of 1970, which retention would delete."""
 
 
 class Answer(NamedTuple):
@@ -53,18 +56,6 @@ def _parsed(text: bytes) -> Any:
         return json.loads(text) if text else None
     except ValueError:
         return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.fixture(scope="session")
-def shared_cluster() -> Iterator[AdminCluster]:
-    with AdminCluster(3, settings=SMALL) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def cluster(shared_cluster: AdminCluster) -> AdminCluster:
-    """Three nodes that all modules share; modules that hurt nodes have their own."""
-    return shared_cluster
 
 
 @pytest.fixture(scope="session")

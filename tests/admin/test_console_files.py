@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from raftlog.admin.console_files import MOST_BYTES, PAGE, console_files
+from raftlog.admin.console_files import MAX_BYTES, PAGE, console_files
 from tests.admin.conftest import Api
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -73,7 +73,7 @@ def test_name_that_leads_here_by_rebinding_gets_no_console(node: Api) -> None:
 def test_scripts_and_styles_stay_small() -> None:
     """Uncompressed, together."""
     sizes = [len(each.content) for name, each in console_files().items() if name != PAGE]
-    assert 10_000 < sum(sizes) <= MOST_BYTES
+    assert 10_000 < sum(sizes) <= MAX_BYTES
 
 
 def test_no_text_can_become_a_script() -> None:

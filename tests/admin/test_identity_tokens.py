@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from raftlog.admin.auth import Authenticator
-from raftlog.admin.identity_tokens import MOST_REMEMBERED, IdentityTokens
+from raftlog.admin.identity_tokens import MAX_REMEMBERED, IdentityTokens
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.base.config.oauth import ListenerOauth
@@ -324,8 +324,8 @@ async def test_each_listeners_tokens_let_in_and_no_other_provider_is_asked_for_k
 
 async def test_memory_of_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest goes; its next login counts as new."""
-    monkeypatch.setattr("raftlog.admin.identity_tokens.MOST_REMEMBERED", 1)
-    assert MOST_REMEMBERED > 1
+    monkeypatch.setattr("raftlog.admin.identity_tokens.MAX_REMEMBERED", 1)
+    assert MAX_REMEMBERED > 1
     provider = IdentityProvider()
     keys = keys_of(provider, provider.write(tmp_path / "keys.json"))
     await keys.open()

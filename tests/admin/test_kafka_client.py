@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.admin.kafka_client import MOST_IDLE, Asker, BrokerUnreachable, _Wire
+from raftlog.admin.kafka_client import MAX_IDLE, Asker, BrokerUnreachable, _Wire
 from raftlog.base.config import load_config
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -57,7 +57,7 @@ async def test_bytes_that_answer_nothing_end_that_connection_only() -> None:
 
 async def test_a_burst_leaves_few_connections() -> None:
     """Each of them costs the node and the broker a file, until it is idle for too long."""
-    burst = MOST_IDLE + 3
+    burst = MAX_IDLE + 3
     connected = asyncio.Semaphore(0)
     ended = asyncio.Semaphore(0)
 
@@ -87,11 +87,11 @@ async def test_a_burst_leaves_few_connections() -> None:
         await connected.acquire()
     all_asked.set()
     await asyncio.gather(*asked)
-    assert len(asker._idle[1]) == MOST_IDLE
-    for _ in range(burst - MOST_IDLE):
+    assert len(asker._idle[1]) == MAX_IDLE
+    for _ in range(burst - MAX_IDLE):
         await ended.acquire()
     assert ended.locked()
     asker.close()
-    for _ in range(MOST_IDLE):
+    for _ in range(MAX_IDLE):
         await ended.acquire()
     listening.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.admin.passwords import MOST_REMEMBERED, Passwords
+from raftlog.admin.passwords import MAX_REMEMBERED, Passwords
 from raftlog.security.scram import MIN_ITERATIONS, ScramCredential, credential
 
 SHA256, SHA512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
@@ -71,8 +71,8 @@ async def test_users_of_plain_and_of_two_mechanisms_are_known() -> None:
 
 async def test_memory_of_passwords_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest goes; its next login is hashed again."""
-    monkeypatch.setattr("raftlog.admin.passwords.MOST_REMEMBERED", 2)
-    assert MOST_REMEMBERED > 2
+    monkeypatch.setattr("raftlog.admin.passwords.MAX_REMEMBERED", 2)
+    assert MAX_REMEMBERED > 2
     known = {(user, SHA256): kept(user) for user in ("a", "b", "c")}
     passwords = Passwords(lambda: known, ())
     outcomes = [await passwords.check(user, user) for user in ("a", "b", "c", "c", "b", "a")]

@@ -12,7 +12,7 @@ import pytest
 
 from raftlog.admin.errors import ApiError
 from raftlog.admin.native import records
-from raftlog.admin.native.records import MOST_RECORD_BYTES, SLICE_BYTES, STEP_BYTES, shown
+from raftlog.admin.native.records import MAX_RECORD_BYTES, SLICE_BYTES, STEP_BYTES, shown
 from raftlog.base.env import ThreadOffload
 from raftlog.records.batch import (
     EndTransactionMarker,
@@ -146,12 +146,10 @@ async def test_encoding_large_records_lets_other_work_go_on() -> None:
 
 async def test_a_record_beyond_the_limit_is_refused_with_its_offset_and_hides_no_earlier_one() -> None:
     """The reader can go on behind it."""
-    content = batch_of(b"small", b"v" * MOST_RECORD_BYTES, b"after")
+    content = batch_of(b"small", b"v" * MAX_RECORD_BYTES, b"after")
     answer = await read(FakeCall(), content)
     assert (offsets(answer), answer["next_offset"]) == ([0], 1)
-    with pytest.raises(
-        ApiError, match=rf"offset 1 has .* at most {MOST_RECORD_BYTES} .* offset 2"
-    ) as refusal:
+    with pytest.raises(ApiError, match=rf"offset 1 has .* at most {MAX_RECORD_BYTES} .* offset 2") as refusal:
         await read(FakeCall(), content, start=1)
     assert refusal.value.status == 413
     assert offsets(await read(FakeCall(), content, start=2)) == [2]

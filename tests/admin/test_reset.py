@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.testing.cluster import AdminCluster
-from tests.admin.conftest import Api
+from tests.admin.conftest import KEPT, Api
 from tests.kit.waits import until
 
 
@@ -29,7 +29,10 @@ class Read(NamedTuple):
 @pytest.fixture
 def read(cluster: AdminCluster, node: Api, api: Api) -> Iterator[Read]:
     topic, group = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("t", "g"))
-    assert api.ask("POST", "/topics", {"topic_name": topic, "partitions_count": 2}).status == 201
+    assert (
+        api.ask("POST", "/topics", {"topic_name": topic, "partitions_count": 2, "configs": KEPT}).status
+        == 201
+    )
     until(lambda: topic in str(node.get("/v1/topics").body), "the topic is known")
     for number in range(10):
         record = {"partition_id": 0, "value": {"data": number}, "timestamp": 1000 * number}

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from raftlog.admin.cluster_summary import survey
-from raftlog.admin.samples import EVERY_S, KEPT, MOST_OFFSETS, UNASKED_S, Samples, quantile_ms
+from raftlog.admin.samples import EVERY_S, KEPT, MAX_OFFSETS, UNASKED_S, Samples, quantile_ms
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorNotAvailable
@@ -22,7 +22,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 
-MOST_CALLS: Final = 35
+MAX_CALLS: Final = 35
 """The calls for one sample without readers: some microseconds every three seconds."""
 
 
@@ -143,7 +143,7 @@ async def test_sample_of_an_idle_node_costs_the_same_however_large_the_cluster(
         for _ in range(2):
             await world.take()
         costs.append(await calls_of(world.take()))
-    assert costs[0] == costs[1] <= MOST_CALLS
+    assert costs[0] == costs[1] <= MAX_CALLS
 
 
 async def calls_of(work: Awaitable[None]) -> int:
@@ -186,7 +186,7 @@ async def test_unknown_lag_is_null(world: World) -> None:
     await world.take()
     world.counts.group_offsets = None
     await world.take()
-    world.counts.group_offsets = {("t", each): 0 for each in range(MOST_OFFSETS + 1)}
+    world.counts.group_offsets = {("t", each): 0 for each in range(MAX_OFFSETS + 1)}
     await world.take()
     assert [each.lag for each in world.samples.asked(0)] == [None, None]
 
@@ -203,7 +203,7 @@ def test_quantiles_are_of_what_came_between_two_moments() -> None:
 async def test_sampling_lets_others_run(world: World) -> None:
     """Many offsets are added up in slices."""
     world.samples.asked(0)
-    world.counts.group_offsets = {("t", each): 0 for each in range(MOST_OFFSETS)}
+    world.counts.group_offsets = {("t", each): 0 for each in range(MAX_OFFSETS)}
     await world.take()
     turns = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,6 +13,9 @@ from confluent_kafka import ShareConsumer
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.kit.waits import until
+
+BEGAN_MS = int(time.time() * 1000) - 3_600_000
+"""The timestamp of the first record: retention by age does not delete it."""
 
 
 class Queue(NamedTuple):
@@ -42,7 +46,7 @@ def queue(node: Api, api: Api) -> Iterator[Queue]:
     assert api.ask("POST", "/topics", {"topic_name": topic, "partitions_count": 2}).status == 201
     until(lambda: topic in str(node.get("/v1/topics").body), "the topic is known")
     for number in range(10):
-        record = {"partition_id": 0, "value": {"data": number}, "timestamp": 1000 * number}
+        record = {"partition_id": 0, "value": {"data": number}, "timestamp": BEGAN_MS + 1000 * number}
         assert api.ask("POST", f"/topics/{topic}/records", record).body["error_code"] == 200
     yield Queue(topic, group, node)
     api.ask("DELETE", f"/topics/{topic}")
@@ -51,7 +55,7 @@ def queue(node: Api, api: Api) -> Iterator[Queue]:
 def test_a_share_group_is_made_described_and_deleted(queue: Queue) -> None:
     """The first reset makes it; each way of a reset names an offset within the log."""
     assert queue.get().status == 404
-    planned = queue.reset("timestamp", 4500, validate_only=True, partition_ids=[0])
+    planned = queue.reset("timestamp", BEGAN_MS + 4500, validate_only=True, partition_ids=[0])
     assert (planned.status, planned.body["done"], planned.body["data"][0]["new_offset"]) == (200, False, 5)
     assert queue.get().status == 404
     for to, value, new in (("earliest", None, 0), ("latest", None, 10), ("offset", 99, 10), ("offset", 7, 7)):

@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.admin.native import topic_records
 from raftlog.testing.cluster import AdminCluster
-from tests.admin.conftest import Api
+from tests.admin.conftest import KEPT, Api
 from tests.kit.waits import until
 
 TOPIC = "many-partitions"
@@ -19,7 +19,7 @@ def topic(cluster: AdminCluster) -> str:
     url = cluster.admin_url(2)
     (found,) = Api(url).get("/v3/clusters").body["data"]
     api = Api(url, f"/v3/clusters/{found['cluster_id']}")
-    wanted = {"topic_name": TOPIC, "partitions_count": COUNT, "replication_factor": 1}
+    wanted = {"topic_name": TOPIC, "partitions_count": COUNT, "replication_factor": 1, "configs": KEPT}
     assert api.ask("POST", "/topics", wanted).status == 201
     until(lambda: Api(url).get(f"/v1/topics/{TOPIC}/replicas").status == 200, "the topic is known")
     for partition in range(COUNT):
@@ -114,7 +114,7 @@ def test_records_beyond_the_response_size_are_left_for_the_next_request(cluster:
         start = ",".join(f"{each}:earliest" for each in left)
         answer = node.get(f"/v1/topics/wide/records?start={start}").body
         size = sum(len(record["value"]["data"]) for each in answer["data"] for record in each["records"])
-        assert 0 < size <= topic_records.MOST_SHOWN_BYTES + 1_000_000
+        assert 0 < size <= topic_records.MAX_SHOWN_BYTES + 1_000_000
         read += [each["partition_id"] for each in answer["data"]]
         left, turns = answer["left"], turns + 1
     assert sorted(read) == list(range(20))

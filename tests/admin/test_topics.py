@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.admin.conftest import Api
+from tests.admin.conftest import KEPT, Api
 from tests.kit.waits import PATIENCE_S, until
 
 
@@ -17,7 +17,7 @@ from tests.kit.waits import PATIENCE_S, until
 def topic(api: Api) -> Iterator[str]:
     """A topic of two partitions, three replicas each, with three records in the first."""
     name = f"seen-{uuid.uuid4().hex[:8]}"
-    wanted = {"topic_name": name, "partitions_count": 2, "replication_factor": 3}
+    wanted = {"topic_name": name, "partitions_count": 2, "replication_factor": 3, "configs": KEPT}
     assert api.ask("POST", "/topics", wanted).status == 201
     until(
         lambda: Api(f"http://{api.host}:{api.port}").get(f"/v1/topics/{name}/replicas").status == 200,

@@ -15,7 +15,7 @@ import structlog
 
 from raftlog.base import log_output
 from raftlog.base.log import BEFORE_LINE, LOGGERS, configure_log, get_logger, log_state, separate_log
-from raftlog.base.log_output import BEHIND, MOST_WAITING_BYTES, DescriptorOutput, LogOutput, Lost, output_of
+from raftlog.base.log_output import BEHIND, MAX_WAITING_BYTES, DescriptorOutput, LogOutput, Lost, output_of
 from tests.kit.waits import until
 
 
@@ -81,7 +81,7 @@ def test_full_pipe_holds_up_no_writer_and_its_lines_are_counted(
     """A stalled reader is like a closed reader. When it reads on, the gap is reported."""
     monkeypatch.setattr(log_output, "STALLED_S", 0.0)
     line = "x" * 999
-    fit = MOST_WAITING_BYTES // 1000
+    fit = MAX_WAITING_BYTES // 1000
     for _ in range(fit + 200):
         pipe.output.write(line)
     until(lambda: pipe.output.reason, "the stall is noted")

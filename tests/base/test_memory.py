@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.config import load_config
-from raftlog.base.memory import LEAST_FOR_BODIES, MIB, Account, MemoryBudget, account_of_bodies, max_bytes
+from raftlog.base.memory import MIB, MIN_BODIES_BYTES, Account, MemoryBudget, account_of_bodies, max_bytes
 
 
 class Waiter:
@@ -25,7 +25,7 @@ class Waiter:
 def test_the_parts_fit_into_the_whole(whole: int) -> None:
     """raftlog.memory.max.bytes is the wall for all of them together."""
     assert sum(each.limit for each in MemoryBudget(whole)) <= whole * 15 // 16
-    assert account_of_bodies(whole).limit <= max(whole // 16, LEAST_FOR_BODIES)
+    assert account_of_bodies(whole).limit <= max(whole // 16, MIN_BODIES_BYTES)
 
 
 def test_what_an_operator_sets_counts_instead_of_the_rule() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.errors import InvalidRegularExpression
-from raftlog.base.regex import LONGEST, MOST_INSTRUCTIONS, check_regex, compiled
+from raftlog.base.regex import LONGEST, MAX_INSTRUCTIONS, check_regex, compiled
 
 
 @pytest.mark.parametrize("regex", ["(", "[a", "a{2,1}", "(?=a)", r"(a)\1", "x" * (LONGEST + 1)])
@@ -18,7 +18,7 @@ def test_what_re2_does_not_know_is_refused(regex: str) -> None:
 def test_an_expression_may_be_long_but_not_large() -> None:
     """A list of names is as large as it is long; a repetition of repetitions is much larger."""
     check_regex("|".join(f"name-{number}" for number in range(190)))
-    with pytest.raises(InvalidRegularExpression, match=f"limit is {MOST_INSTRUCTIONS}"):
+    with pytest.raises(InvalidRegularExpression, match=f"limit is {MAX_INSTRUCTIONS}"):
         check_regex("((a|b|c.?){30}){9}")
 
 

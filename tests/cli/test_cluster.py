@@ -56,7 +56,7 @@ def test_watching_prints_changes_until_all_is_well(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that does not answer is reported; an unchanged state is not repeated."""
-    monkeypatch.setattr("raftlog.cli.cluster.LOOK_EVERY_S", 0)
+    monkeypatch.setattr("raftlog.cli.cluster.POLL_INTERVAL_S", 0)
     red = told("red", ("no controller", 1, []))
     api = Told(red, red, Failure("nobody answers"), GREEN)
     assert health(api, watch=True, exit_when_healthy=True, form=Form.TABLE) == 0

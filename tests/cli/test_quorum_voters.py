@@ -150,6 +150,26 @@ def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
     assert (again.returncode, again.stdout) == (exits.OK, "node 4 is a voter already\n"), again.stderr
 
 
+def test_a_node_that_is_no_controller_any_more_leaves_the_voters(
+    cluster: Joining, raftlog: CommandLine
+) -> None:
+    """With controller.quorum.auto.join.enable its vote follows its roles, and back. Another directory stays."""
+    node = cluster.nodes[4]
+    as_controller = {name: node.setting(name) for name in ("process.roles", "listeners")}
+    listener = as_controller["listeners"].split(",")[0]
+    node.configure(
+        {"process.roles": "broker", "listeners": listener, "controller.quorum.auto.join.enable": "true"}
+    )
+    cluster.restart(4)
+    poll_until(lambda: voters_of(raftlog) == [1, 2, 3], "node 4 leaves")
+    node.configure(as_controller)
+    cluster.restart(4)
+    poll_until(lambda: voters_of(raftlog) == list(NODES), "node 4 votes again")
+    node.configure({"controller.quorum.auto.join.enable": "false"})
+    changes = [(row["change"], row["by"]) for row in raftlog.rows("quorum", "why")[:2]]
+    assert changes == [("added", "node 4"), ("removed", "node 4")]
+
+
 def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: CommandLine) -> None:
     """Who changed them, and when; the newest change first."""
     rows = raftlog.rows("quorum", "why")

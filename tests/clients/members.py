@@ -18,7 +18,7 @@ from typing import NamedTuple
 from raftlog.testing.progress import Stalled
 from tests.kit.waits import PATIENCE_S, ended, until
 
-MOST_COMPLAINTS = 5
+MAX_COMPLAINTS = 5
 
 
 class MemberKind(NamedTuple):
@@ -50,7 +50,7 @@ class MemberProcess:
         self.fenced: list[bytes] = []
         """Each time that it was fenced: only a stalled member may be."""
         self.stood_still = False
-        self.complaints: deque[bytes] = deque(maxlen=MOST_COMPLAINTS)
+        self.complaints: deque[bytes] = deque(maxlen=MAX_COMPLAINTS)
         """The last lines that are none of the above, of standard error too."""
         self._process = subprocess.Popen(
             [*kind.command, bootstrap, topic, group, kind.assignor, *([instance_id] if instance_id else [])],

@@ -18,7 +18,7 @@ from tests.kit.waits import until
 
 FOLDER = Path(__file__).parents[2] / "docs/pages/img"
 SIZE = {"width": 1180, "height": 760}
-MOST_BYTES = 150_000
+MAX_BYTES = 150_000
 LIFE_S = 40.0
 """How long the lines of the overview are."""
 TOPICS = {"orders": 6, "payments": 3, "shipments": 3}
@@ -91,8 +91,8 @@ def take(page: Any, name: str) -> None:
     page.screenshot(path=path)
     size = path.stat().st_size
     print(f"{path.name}: {size // 1000} KB")
-    if size > MOST_BYTES:
-        sys.exit(f"{path.name} has more than {MOST_BYTES} bytes")
+    if size > MAX_BYTES:
+        sys.exit(f"{path.name} has more than {MAX_BYTES} bytes")
 
 
 if __name__ == "__main__":

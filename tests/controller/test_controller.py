@@ -526,17 +526,6 @@ def test_new_controller_settles_what_its_predecessor_left_half_done(monkeypatch:
     assert [each.leader for each in cluster.image.topics["t"].partitions] == [1] * 10
 
 
-def test_controlled_shutdown_of_many_partitions_ends_with_the_last(
-    cluster: ControllerCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker may stop when all that can move has moved, however many heartbeats that takes."""
-    cluster.create("t", 10, 3)
-    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 4)
-    answers = [cluster.heartbeat(2, want_shutdown=True).should_shutdown for _ in range(4)]
-    assert answers == [False, False, True, True]
-    assert all(2 not in each.isr for each in cluster.image.topics["t"].partitions)
-
-
 def test_idle_controller_writes_nothing(cluster: ControllerCluster) -> None:
     """Ticks and heartbeats of a healthy cluster leave no trace in the journal."""
     cluster.create("t", 6, 3)

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from raftlog.base.types import NO_BROKER
+from raftlog.controller import eligible_leaders, leader_and_isr
 from raftlog.controller.controller import Controller
+from raftlog.controller.decisions import MAX_PARTITION_RECORDS
 from raftlog.controller.eligible_leaders import decide_release
 from raftlog.controller.leader_and_isr import update_leader_and_isr
 from raftlog.controller.partition_index import PartitionIndex
@@ -80,6 +83,8 @@ from tests.controller.test_partition_index import contents
 from tests.kit.examples import examples
 
 CONTROLLERS = 3
+MAX_TO_REST = 300
+"""Within so many batches, with a record in each, a controller comes to rest."""
 BROKERS = st.integers(1, 5)
 UNCLEAN_ALLOWED: dict[str, str | None] = {"unclean.leader.election.enable": "true"}
 TOPICS = st.sampled_from(["a", "b", "c"])
@@ -140,9 +145,13 @@ class ControllerMachine(RuleBasedStateMachine):
         """The brokers that have come, or tried to come, with another disk."""
         self.reported: set[tuple[UUID, int, int]] = set()
         """The replicas that have been reported as damaged."""
+        self.patch = pytest.MonkeyPatch()
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(records=st.sampled_from([1, 2, 3, MAX_PARTITION_RECORDS]))
+    def begin(self, records: int) -> None:
+        """Start, with decisions that may take several batches of so few records."""
+        for module in (leader_and_isr, eligible_leaders):
+            self.patch.setattr(module, "MAX_PARTITION_RECORDS", records)
         self.cluster.elect(1)
         self.cluster.commit()
         for broker_id in (1, 2, 3):
@@ -186,9 +195,10 @@ class ControllerMachine(RuleBasedStateMachine):
     def commit_all(self) -> None:
         """With no uncommitted change, every partition has the leader and ISR that the brokers' availability allows."""
         self.cluster.refusals = 0
-        self.cluster.commit()
-        self.cluster.advance(0.1)
-        self.cluster.commit()
+        for _ in range(2):  # a tick for an election that the quorum refused, and a tick of the new controller
+            self._come_to_rest()
+            self.cluster.advance(0.1)
+        self._come_to_rest()
         controller = self.cluster.active
         if controller.active:
             tail = controller._runner.tail
@@ -197,6 +207,12 @@ class ControllerMachine(RuleBasedStateMachine):
             assert released.records == (), (
                 "the high watermark stands still, though enough replicas are in sync"
             )
+
+    def _come_to_rest(self) -> None:
+        """Commit until the controller appends no more: no two decisions undo each other for ever."""
+        end = len(self.cluster.journal) + MAX_TO_REST
+        self.cluster.commit(end - self.cluster.commit_index)
+        assert self.cluster.commit_index == len(self.cluster.journal) < end, "the controller comes to no rest"
 
     @invariant()
     def every_index_is_its_images(self) -> None:
@@ -563,14 +579,17 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """With the whole journal committed, every request was answered, some with NOT_CONTROLLER."""
-        self.cluster.refusals = 0
-        self.cluster.elect(1)
-        self.cluster.commit()
-        assert self.cluster.active.active
-        self.commit_all()
-        self.every_committed_batch_keeps_the_laws()
-        self.nodes_agree()
-        assert all(len(replies) == 1 for replies in self.replies)
+        try:
+            self.cluster.refusals = 0
+            self.cluster.elect(1)
+            self._come_to_rest()
+            assert self.cluster.active.active
+            self.commit_all()
+            self.every_committed_batch_keeps_the_laws()
+            self.nodes_agree()
+            assert all(len(replies) == 1 for replies in self.replies)
+        finally:
+            self.patch.undo()
 
 
 TestController = ControllerMachine.TestCase

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.deploy.kubelet import Kubelet
 
 PAUSE_S: Final = 0.1
-LEAST_AFTER_HOOK_S: Final = 2.0
+MIN_AFTER_HOOK_S: Final = 2.0
 """The kubelet's own: a container has so long after SIGTERM, even if its hook took the whole grace period."""
 
 
@@ -139,7 +139,7 @@ class PodWorker:
             self._note(f"preStop ended with {hook.returncode}", said)
         self._note("SIGTERM")
         container.signal(signal.SIGTERM)
-        deadline = max(deadline, time.monotonic() + LEAST_AFTER_HOOK_S)
+        deadline = max(deadline, time.monotonic() + MIN_AFTER_HOOK_S)
         if not self._wait(lambda: container.ends_within(PAUSE_S), deadline):
             self._note("SIGKILL")
             container.kill()

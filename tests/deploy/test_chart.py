@@ -11,6 +11,7 @@ import yaml
 from raftlog.base.config import NodeConfig, load_config, parse_file
 from raftlog.node import CONTROLLED_SHUTDOWN_S
 from raftlog.process import STOP_S
+from raftlog.quorum.auto_join import own_address
 from tests.deploy.chart import CHART, ROOT, Refused, Release, needs_helm, needs_rules, render, tool
 
 pytestmark = needs_helm
@@ -23,6 +24,8 @@ CASES: dict[str, dict[str, Any]] = {
     "one": {"replicas": 1, "voters": 1},
     "five": {"replicas": 5, "voters": 5},
     "more-nodes-than-voters": {"replicas": 7},
+    "voters-grown": {"replicas": 5, "voters": 5, "dynamicVoters": True, "initialVoters": 3},
+    "voters-shrunk": {"replicas": 5, "voters": 3, "dynamicVoters": True, "initialVoters": 5},
     "tls-and-logins": {"tls": TLS, "sasl": {"enabled": True, "users": {"admin": "a = b"}}},
     "pem-in-one-file": {"tls": TLS | {"combinedKey": "tls-combined.pem", "controllers": False}},
     "load-balancers": {"external": EXTERNAL | {"annotations": {"dns": "kafka-{}.example.com"}}},
@@ -103,19 +106,40 @@ def test_every_pod_has_a_config_that_its_node_starts_with(name: str) -> None:
     """Each setting is a setting of raftlog. Voters are the first nodes, by the names of their pods."""
     release = Release(render(CASES[name]))
     voters = CASES[name].get("voters", 3)
+    begin = min(voters, CASES[name].get("initialVoters", voters))
     for number, pod in enumerate(release.pods):
         config = config_of(release, pod)
         warned = {each.event for each in config.warnings}
-        assert warned == (set() if "tls" in CASES[name] else {"admin_tokens_without_tls"})
+        joins = {"controller_is_observer"} if begin <= number < voters else set()
+        assert warned == joins | (set() if "tls" in CASES[name] else {"admin_tokens_without_tls"})
         assert config.node_id == number
         assert ("controller" in config.roles) == (number < voters)
         assert config.voters == {
             voter: (f"raftlog-{voter}.raftlog-headless.logs.svc.cluster.local", 9093)
-            for voter in range(voters)
+            for voter in range(begin)
         }
+        assert config.controller_quorum_auto_join_enable == CASES[name].get("dynamicVoters", False)
         assert config.advertised_listeners[0].host == f"{pod}.raftlog-headless.logs.svc.cluster.local"
         assert config.log_dirs == ("/var/lib/raftlog/data",)
         assert config.default_replication_factor == min(3, len(release.pods))
+
+
+def test_a_pod_that_begins_to_vote_says_where_it_is() -> None:
+    """It is in no list of voters: other nodes reach it by its advertised host, at the controllers' port."""
+    release = Release(render(CASES["voters-grown"]))
+    config = config_of(release, "raftlog-4")
+    assert own_address(config) == ("raftlog-4.raftlog-headless.logs.svc.cluster.local", 9093)
+
+
+def test_another_number_of_voters_restarts_the_pods() -> None:
+    """Their roles are in a Secret, which no StatefulSet looks at; static voters leave the pods as they are."""
+    grown = CASES["voters-grown"]
+    before, after = (Release(render({**grown, "voters": voters})) for voters in (3, 5))
+    pods = [each.one("StatefulSet")["spec"]["template"] for each in (before, after)]
+    assert pods[0]["metadata"]["annotations"] != pods[1]["metadata"]["annotations"]
+    stateful = after.one("StatefulSet")["metadata"]["annotations"]
+    assert (stateful["raftlog/voters"], stateful["raftlog/initial-voters"]) == ("5", "3")
+    assert "raftlog/voters" not in str(Release(render({})).one("StatefulSet")["spec"]["template"])
 
 
 def test_the_defaults_are_these_objects() -> None:

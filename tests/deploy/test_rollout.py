@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +169,29 @@ def test_a_node_that_hangs_for_good_is_restarted(cluster: KubernetesCluster) -> 
     cluster.wait_until_rolled_out()
 
 
+def test_the_chart_grows_the_voters(tmp_path: Path) -> None:
+    """From one to three while records are written: the pods restart, and join by themselves."""
+    values = {"dynamicVoters": True, "initialVoters": 1, **QUICK}
+    with closing(KubernetesCluster(tmp_path)) as cluster:
+        cluster.install({**values, "voters": 1})
+
+        def quorum(*arguments: str) -> str:
+            command = ("raftlog", "quorum", *arguments, "--bootstrap", "localhost:9092")
+            return str(cluster.kubelet.container_of("raftlog-0").execute(command).communicate()[0])
+
+        def voters() -> list[int]:
+            rows = json.loads(quorum("replication", "--output", "json"))
+            return sorted(row["node"] for row in rows if row["status"] != "observer")
+
+        assert "the voters can change" in quorum("dynamic")
+        assert voters() == [0]
+        with cluster.writing("grown") as writing:
+            cluster.install({**values, "voters": 3})
+            waits.until(lambda: voters() == [0, 1, 2], "all three vote", seen=voters)
+            writing.wait_for(100)
+        assert writing.report["missing"] == [] and writing.refusals == 0
+
+
 def test_helm_keeps_the_secret_and_refuses_other_voters(cluster: KubernetesCluster) -> None:
     """An upgrade looks into the cluster, which `helm template` cannot. The disks stay after an uninstallation."""
     alone = {"replicas": 1, "voters": 1, "waitSafeSeconds": 0, **QUICK}
@@ -186,7 +211,7 @@ def test_helm_keeps_the_secret_and_refuses_other_voters(cluster: KubernetesClust
     assert found("secrets", "raftlog")["data"] == secret["data"]
     assert found("pods", "raftlog-0")["metadata"]["uid"] != pod["metadata"]["uid"]
     refused = upgrade(alone | {"replicas": 3, "voters": 3})
-    assert "this cluster has begun with 1, and its voters cannot change" in refused
+    assert "this cluster has 1, and they can change only with dynamicVoters" in refused
     assert cluster.helm("uninstall", "raftlog", *there, values={}).returncode == 0
     waits.until(lambda: not found("pods", "")["items"], "the pod is gone")
     assert found("persistentvolumeclaims", "data-raftlog-0")["status"]["phase"] == "Bound"

@@ -44,7 +44,7 @@ HARMLESS = frozenset({"cast", "discard"})
 OURS = {
     "raftlog/admin/auth.py: partial(self._looked, shown)": "counts a guess",
     "raftlog/admin/auth.py: self._shown(authorization, address)": "those who show it wait for what comes of it",
-    "raftlog/admin/loop_lag.py: self._look": "reads clocks",
+    "raftlog/admin/loop_lag.py: self._measure": "reads clocks",
     "raftlog/broker/long_work/arrivals.py: self._begin_turn": "each connection goes on under its guard",
     "raftlog/broker/coordination/group_coordinators.py: self._tick": "the clock of all groups of this broker",
     "raftlog/broker/network/deadlines.py: self._expire": "each waiter runs under its connection's guard",
@@ -81,7 +81,7 @@ OURS = {
     "raftlog/broker/coordination/transaction_markers.py: raise_failure": "as above",
     "raftlog/broker/coordination/transaction_markers.py: self._begin": "as above",
     "raftlog/broker/coordination/transaction_markers.py: self._retry": "as above",
-    "raftlog/broker/network/idle_connections.py: self._look": "each connection is looked at under its guard",
+    "raftlog/broker/network/idle_connections.py: self._check_all": "each connection is looked at under its guard",
     "raftlog/control.py: raise_failure": "a controller that does not know who is alive must not go on",
     "raftlog/loop_watch.py: self._measure": "reads the clock",
     "raftlog/quorum/quorum.py: self._log": "writes to our log",

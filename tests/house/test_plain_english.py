@@ -8,7 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.house.source import TESTS, Function, Module, every_module, functions_of, judge, modules_under
+from tests.house.source import (
+    TESTS,
+    Function,
+    Module,
+    every_module,
+    functions_of,
+    judge,
+    modules_under,
+    nodes_of,
+)
 from tests.house.wording import Rates, count_words, prose_of, rates_by_room, rates_of
 
 CEILING = Rates(who=0.6, tell=0.1, one=1.5, nobody=0.5, those=0.4)
@@ -25,6 +34,7 @@ NO_VERB = re.compile(
 )
 """Articles, conjunctions and the like; plurals, the third person and participles by their endings."""
 IMPERATIVE = re.compile("[A-Z][a-z]+(-[a-z]+)?")
+CLAUSE = re.compile(r"(What|How|Those|That|Where|Whether|Who|When|Which|Why|If|(All|Everything) that)\b")
 CLAIMS = (
     "chaos/raftlog_chaos/attacks/",
     "chaos/raftlog_chaos/conformance/subjects/",
@@ -33,17 +43,36 @@ CLAIMS = (
 """Functions there are attacks, histories and scenarios: like a test, each states a claim, which is shown to users."""
 WITHOUT_VERB: frozenset[str] = frozenset(
     {
-        "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.move",
         "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.replace",
         "chaos/raftlog_chaos/scenarios/voters_change.py:VotersChange.rivals",
         "chaos/raftlog_chaos/scenarios/voters_change.py:VotersProperties.forget",
         "chaos/raftlog_chaos/workloads/raw_client.py:shapes",
-        "raftlog/broker/handlers/shared/described_groups.py:described_assignment",
         "raftlog/controller/controller.py:Controller.committed",
         "raftlog/coordinator/share/share_group.py:ShareGroup.reader_view",
     }
 )
 """Public functions without a verb at the head of their docstring; the list only shrinks."""
+WITH_CLAUSE: frozenset[str] = frozenset(
+    {
+        "chaos/raftlog_chaos/scenarios/voter_addresses.py:HeardAddresses",
+        "chaos/raftlog_chaos/workloads/share_group_model.py",
+        "raftlog/base/config/share.py:AutoOffsetReset",
+        "raftlog/broker/coordination/share_group_configs.py",
+        "raftlog/broker/handlers/shared/described_groups.py",
+        "raftlog/broker/handlers/shared/group_heartbeats.py",
+        "raftlog/broker/handlers/shared/share_reader.py:Found",
+        "raftlog/broker/handlers/shared/share_requests.py",
+        "raftlog/controller/broker_availability.py",
+        "raftlog/controller/request_row.py",
+        "raftlog/coordinator/share/share_offsets.py:ShareStateChange",
+        "raftlog/coordinator/share_state/decisions.py",
+        "raftlog/coordinator/share_state/share_state.py:ShareUpdate",
+        "raftlog/quorum/voter_set.py",
+        "raftlog/sharing/acquisition.py",
+        "raftlog/sharing/delivery.py:AcquireRequest",
+    }
+)
+"""Modules and classes whose docstring begins with a clause; the list only shrinks."""
 
 
 def test_prose_names_its_subjects() -> None:
@@ -108,6 +137,22 @@ def test_public_functions_begin_with_a_verb() -> None:
         if has_no_verb(ast.get_docstring(function.node) or "Return")
     }
     judge(found, WITHOUT_VERB)
+
+
+def test_modules_and_classes_begin_with_no_clause() -> None:
+    """ "Which segments a log may delete" makes its reader wait for a verb: a docstring says what a thing is or does."""
+    found = {
+        name
+        for module in every_module()
+        for name, node in ((module.name, module.tree), *classes_of(module))
+        if CLAUSE.match(ast.get_docstring(node) or "")
+    }
+    judge(found, WITH_CLAUSE)
+
+
+def classes_of(module: Module) -> Iterator[tuple[str, ast.ClassDef]]:
+    """Yield the classes of a module, each with its name as in lists of exceptions."""
+    return ((f"{module.name}:{each.name}", each) for each in nodes_of(module.tree, ast.ClassDef))
 
 
 def has_no_verb(docstring: str) -> bool:

@@ -13,7 +13,7 @@ from raftlog.testing.cluster import Cluster
 from tests.interop.member_kinds import go_command
 from tests.kit.waits import PATIENCE_S, ended, until
 
-MOST_COMPLAINTS = 5
+MAX_COMPLAINTS = 5
 
 
 class Read(NamedTuple):
@@ -84,7 +84,7 @@ class Writer:
         self.acknowledged: list[str] = []
         self.lost: list[str] = []
         """The work that the client gave up, and why."""
-        self.complaints: deque[str] = deque(maxlen=MOST_COMPLAINTS)
+        self.complaints: deque[str] = deque(maxlen=MAX_COMPLAINTS)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

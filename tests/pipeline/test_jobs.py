@@ -139,10 +139,10 @@ def test_a_stop_waits_for_the_batch_and_a_restart_goes_on(
     )
     control = Control()
 
-    def hear(_done: BatchDone) -> None:
+    def on_batch(_done: BatchDone) -> None:
         control.stopping.set()
 
-    control.hear = hear
+    control.on_batch = on_batch
     first = archive(spark, options, control)
     assert (first.batches, first.stopped, len(archived(tmp_path / "archive"))) == (1, True, first.rows)
     second = archive(spark, options)

@@ -90,7 +90,7 @@ def test_a_range_of_many_fetches_is_read_once(topics: Topics, topic: str, monkey
 
     monkeypatch.setattr(leader_fetch.Leader, "ask", noted)
     monkeypatch.setattr(leader_fetch, "FETCH_BYTES", 2_000)
-    monkeypatch.setattr(leader_fetch, "LEAST_FETCH_BYTES", 1_000)
+    monkeypatch.setattr(leader_fetch, "MIN_FETCH_BYTES", 1_000)
     monkeypatch.setattr(leader_fetch, "ARROW_BYTES", 3_000)
     topics.make(topic)
     for number in range(30):

@@ -73,6 +73,16 @@ def commit_beside_eligible_leaders(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionState, "is_under_min_isr", is_under)
 
 
+def commit_with_a_lost_isr(patch: pytest.MonkeyPatch) -> None:
+    """A leader for reading only whose log is sound commits, although an unclean election may follow."""
+    is_under_min_isr = PartitionState.is_under_min_isr
+
+    def is_under(state: PartitionState, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
+        return is_under_min_isr(replace(state, isr_lost=False), min_insync, isr)
+
+    patch.setattr(PartitionState, "is_under_min_isr", is_under)
+
+
 def release_while_the_isr_is_lost(patch: pytest.MonkeyPatch) -> None:
     """A change of min.insync.replicas ends the eligibility where a damaged replica leads for reading."""
     release = eligible_leaders._released
@@ -184,7 +194,7 @@ def never_release(patch: pytest.MonkeyPatch) -> None:
 
 
 def cancel_to_any_replica(patch: pytest.MonkeyPatch) -> None:
-    """A cancelled reassignment whose original replicas are out of sync has any of them lead that runs."""
+    """A cancelled reassignment has any original replica lead that runs, when all of them are out of sync."""
     elect = reassignment.elect_leader
     patch.setattr(
         reassignment,
@@ -203,6 +213,13 @@ PLANTS = [
     Plant("eligible-with-a-new-disk", "KIP-966", play, trust_a_new_disk),
     Plant("eligible-unregistered-disk", "KIP-966", play, keep_unregistered_brokers),
     Plant("commits-beside-eligible", "KIP-966", play, commit_beside_eligible_leaders),
+    Plant(
+        "commits-with-a-lost-isr",
+        "a leader outside of its ISR",
+        play,
+        commit_with_a_lost_isr,
+        test="tests/replication/test_eligible_leaders.py::test_leader_of_a_lost_isr_commits_nothing",
+    ),
     Plant("eligible-released-while-lost", "KIP-966", play, release_while_the_isr_is_lost),
     Plant("damaged-last-goes-offline", "KIP-966", play, go_offline_with_a_damaged_last_log),
     Plant("last-eligible-is-forgotten", "KIP-966", play, forget_the_last_eligible_leader),

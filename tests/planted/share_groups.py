@@ -55,12 +55,13 @@ def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def fence_no_leader(patch: pytest.MonkeyPatch) -> None:
     """A leader that has lost its lead, and does not know it yet, still writes states."""
+    write = decisions.decide_write
 
-    def check(state: ShareState, leader_epoch: int) -> None:
-        if not state.exists:
-            raise InvalidRequest("the share partition is not initialized")
+    def decide_any(state: ShareState, request: WriteState, **rest: Any) -> Decision:
+        leader_epoch = max(request.leader_epoch, state.leader_epoch)
+        return write(state, replace(request, leader_epoch=leader_epoch), **rest)
 
-    patch.setattr(decisions, "_check", check)
+    patch.setattr(decisions, "decide_write", decide_any)
 
 
 def read_only_the_start(patch: pytest.MonkeyPatch) -> None:
@@ -94,7 +95,7 @@ def write_no_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_locks_of_ended_sessions(patch: pytest.MonkeyPatch) -> None:
-    """The records of a member whose session ended wait until their locks expire."""
+    """After the end of a member's session its records wait until their locks expire."""
     patch.setattr(SharePartition, "release_member", lambda machine, member_id: False)
 
 
@@ -312,7 +313,14 @@ def write_with_any_state_epoch(patch: pytest.MonkeyPatch) -> None:
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
 PLANTS = [
-    Plant("share-passed-answered-unwritten", "KIP-932 accepted again", play, answer_what_was_passed, 6.0),
+    Plant(
+        "share-passed-answered-unwritten",
+        "KIP-932 accepted again",
+        play,
+        answer_what_was_passed,
+        6.0,
+        test="tests/sharing/test_share_partition.py::test_the_log_start_drops_what_is_before_it",
+    ),
     Plant("share-isolation-ignored", "KIP-932 read_committed", play, ignore_the_isolation_level, 6.0),
     Plant("share-aborted-delivered", "KIP-932 read_committed", play, deliver_aborted_records, 6.0),
     Plant("share-waits-for-aborted", "KIP-932 read_committed", play, wait_behind_aborted_records, 6.0),
@@ -327,7 +335,14 @@ PLANTS = [
     ),
     Plant("share-answered-unwritten", "KIP-932 accepted again", play, answer_before_the_write, 6.0),
     Plant("share-answered-uncommitted", "KIP-932 accepted again", play, answer_before_the_commit, 6.0),
-    Plant("share-leaders-unfenced", "KIP-932 leader epochs", play, fence_no_leader, 6.0),
+    Plant(
+        "share-leaders-unfenced",
+        "KIP-932 leader epochs",
+        play,
+        fence_no_leader,
+        6.0,
+        test=f"{STATES}::test_the_next_leaders_epoch_fences_the_leader_before",
+    ),
     Plant("share-batches-unread", "KIP-932 accepted again", play, read_only_the_start, 6.0),
     Plant("share-begins-at-each-end", "KIP-932 record lost", play, begin_at_the_end, 6.0),
     Plant("share-counts-unwritten", "KIP-932 delivery count", play, write_no_counts, 6.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from raftlog.base.config import load_config
 from raftlog.base.errors import KafkaError, RequestTimedOut
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
-from raftlog.quorum.auto_join import AutoJoin, own_address
+from raftlog.quorum.auto_join import AutoJoin, AutoLeave, own_address
+from raftlog_chaos.scenarios.quorum_cluster import OBSERVER
 from tests.quorum.changing import Changing, run
 
 
@@ -80,6 +82,31 @@ def test_a_voter_with_a_new_disk_replaces_its_former_directory() -> None:
         assert [type(each) for each in node.asked] == [RemoveVoter, RemoveVoter, AddVoter]
         record = world.cluster.nodes[leader].driver.voters.current
         assert record is not None and record.directories()[lost] == UUID(int=99)
+
+    run(test)
+
+
+def test_a_node_without_a_controller_leaves_with_its_own_directory_alone() -> None:
+    """Another node may have its id: a removal would take that node's vote."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        world.cluster.boot_observer()
+        await world.cluster.commit(b"begin again", 1, 2, 3, OBSERVER)
+        observer = world.cluster.observers[OBSERVER]
+        asked: list[AddVoter | RemoveVoter] = []
+
+        async def ask(request: AddVoter | RemoveVoter, _seconds: float) -> None:
+            asked.append(request)
+
+        leaves = AutoLeave(observer, ask)
+        assert leaves.next_request() is None, "it never voted"
+        leaves.node_id = 2
+        observer.identity = replace(observer.identity, directory_id=UUID(int=99))
+        assert leaves.next_request() is None, "that is another node's directory"
+        observer.identity = replace(observer.identity, directory_id=UUID(int=2))
+        await leaves.look()
+        assert [(type(each), each.voter_id, each.by) for each in asked] == [(RemoveVoter, 2, "node 2")]
 
     run(test)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.errors import KafkaStorageError
+from raftlog.base.errors import KafkaStorageError, NotEnoughReplicas
 from raftlog.base.types import EpochEnd
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.storage.log import Log
@@ -186,8 +186,10 @@ def test_last_isr_member_serves_what_is_sound_and_is_loud() -> None:
     assert partition.read(2, 1 << 20).error_code == KafkaStorageError.code
     assert partition.read(5, 1 << 20).error_code == KafkaStorageError.code
     assert [name for name, _ in cluster[1].host.events] == ["damaged_replica_leads"]
-    with pytest.raises(KafkaStorageError):
+    with pytest.raises(NotEnoughReplicas):
         cluster[1].produce("f")
+    with pytest.raises(KafkaStorageError):
+        cluster[1].produce("f", acks=1)
 
 
 def test_unclean_election_of_a_damaged_replica_takes_its_log_as_it_is() -> None:

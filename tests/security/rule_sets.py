@@ -34,7 +34,7 @@ HOSTS = (WILDCARD, "127.0.0.1", "10.0.0.1", "::1")
 LONG = {"::1": "0:0:0:0:0:0:0:1"}
 """Java's spelling of an address. Kafka knows no other in rules."""
 
-MOST_RULES = 14
+MAX_RULES = 14
 QUESTIONS = 8
 
 
@@ -76,7 +76,7 @@ def rule_sets(seed: int, count: int) -> Iterator[RuleSet]:
             *operations,
             chance.choice([Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.READ]),
         ]
-        acls = {_acl(chance, types, operations): None for _ in range(chance.randrange(MOST_RULES + 1))}
+        acls = {_acl(chance, types, operations): None for _ in range(chance.randrange(MAX_RULES + 1))}
         yield RuleSet(
             tuple(chance.sample(PRINCIPALS[1:], chance.choice([0, 0, 1]))),
             chance.random() < 0.3,

@@ -103,7 +103,7 @@ def test_a_rule_about_others_is_no_new_version(monkeypatch):
     authorizer.change(added=[allow(Operation.READ, "t", principal=BOB)])
     assert (authorizer.version(ALICE), authorizer.version("User:root")) == (before, 0)
     assert authorizer.version(BOB) > before
-    monkeypatch.setattr(authorizers, "MOST_NOTED_PRINCIPALS", 1)
+    monkeypatch.setattr(authorizers, "MAX_NOTED_PRINCIPALS", 1)
     authorizer.change(added=[allow(Operation.READ, "t", principal="User:carol")])
     assert authorizer.version(ALICE) > before and not authorizer._changed_for
 
@@ -250,7 +250,7 @@ def test_a_rule_of_one_user_leaves_the_answers_of_others():
 
 def test_the_answers_that_are_kept_are_bounded(monkeypatch):
     """Changes take them out of the count, too."""
-    monkeypatch.setattr(authorizers, "MOST_KEPT_ANSWERS", 5)
+    monkeypatch.setattr(authorizers, "MAX_KEPT_ANSWERS", 5)
     authorizer = Authorizer()
     for number in range(23):
         authorizer.allows(f"User:{number % 3}", HERE, Operation.READ, TOPIC, f"t{number}")

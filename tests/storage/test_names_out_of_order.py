@@ -28,7 +28,7 @@ from tests.storage.compacted_logs import (
 FOLDER = "/data/t-0"
 BATCHES = 16
 SEEDS = range(examples(20))
-MOST_CHANGES = 200
+MAX_CHANGES = 200
 """More than any act here makes on the disk."""
 
 
@@ -249,7 +249,7 @@ def test_a_cleaned_segment_takes_the_place_of_several_or_of_none() -> None:
 
     expected = table_of(committed_of(small_segments(SimDisk(0))))
     for seed in SEEDS:
-        for changes in range(MOST_CHANGES):
+        for changes in range(MAX_CHANGES):
             disk = SimDisk(seed)
             log = small_segments(disk)
             end_offset, count = log.log_end_offset, len(log.segments)

@@ -17,7 +17,7 @@ from tests.storage.batches import NOW_MS, append, read_all
 FOLDER = "/data/t-0"
 TOPIC_ID = UUID(int=7)
 
-MOST_CALLS = 12
+MAX_CALLS = 12
 """Folder, partition.metadata and its checksums (each looked for, then written), segment. 45 looked for everything."""
 
 
@@ -50,7 +50,7 @@ def test_a_new_log_looks_for_nothing_in_its_new_folder() -> None:
     """A topic of 200 partitions refused its producers while 200 empty folders were searched."""
     disk = CountedDisk(SimDisk(0))
     opened(disk)
-    assert len(disk.calls) <= MOST_CALLS, disk.calls
+    assert len(disk.calls) <= MAX_CALLS, disk.calls
     assert {"listdir", "sync_dir", "rmtree"}.isdisjoint(disk.calls)
 
 

@@ -24,7 +24,7 @@ from tests.storage.conftest import OpenLog
 
 FOLDER = "/data/t-0"
 FIRST = f"{FOLDER}/{0:020d}"
-MOST_CHANGES = 200
+MAX_CHANGES = 200
 """More than any truncation makes on the disk."""
 
 
@@ -374,7 +374,7 @@ def test_a_power_loss_in_the_midst_of_a_truncation_is_not_taken_for_lost_records
     cut: Callable[[Log], object],
 ) -> None:
     """Only a part of a cut may have reached the disk: the next start does not miss what it was about to take."""
-    for changes in range(MOST_CHANGES):
+    for changes in range(MAX_CHANGES):
         disk, _ = filled_disk()
         log = sim_log(disk, recovery_point=24)
         disk.set_trap(changes, lambda: None)
@@ -396,7 +396,7 @@ def test_a_power_loss_in_the_midst_of_a_truncation_is_not_taken_for_lost_records
 )
 def test_a_second_cut_further_on_does_not_take_the_first_one_back(cut: Callable[[Log], object]) -> None:
     """The recovery point on the disk is from before both, and what was written between them is not flushed."""
-    for changes in range(MOST_CHANGES):
+    for changes in range(MAX_CHANGES):
         disk, _ = filled_disk()
         log = sim_log(disk, recovery_point=24)
         log.truncate_to(10)
@@ -418,7 +418,7 @@ def test_a_second_cut_further_on_does_not_take_the_first_one_back(cut: Callable[
 
 def test_a_log_that_began_anew_knows_no_producer_of_before() -> None:
     """Also where it begins at the offset of a snapshot, and whenever the power goes meanwhile."""
-    for changes in range(MOST_CHANGES):
+    for changes in range(MAX_CHANGES):
         disk, _ = filled_disk()
         log = sim_log(disk, recovery_point=24)
         disk.set_trap(changes, lambda: None)

@@ -21,7 +21,7 @@ from tests.storage.compacted_logs import (
     table_of,
 )
 
-MOST_CHANGES = 400
+MAX_CHANGES = 400
 """More than any cleaning here makes on the disk."""
 
 
@@ -43,7 +43,7 @@ def test_a_crash_at_any_change_of_a_cleaning_leaves_the_old_or_the_new(power: bo
     """Cut before each change in turn: no log is damaged, every key reads the same, and cleaning goes on."""
     expected = table_of(committed_of(filled(SimDisk(0))))
     interrupted = 0
-    for changes in range(MOST_CHANGES):
+    for changes in range(MAX_CHANGES):
         disk = SimDisk(changes)
         log = filled(disk)
         end_offset = log.log_end_offset
@@ -81,7 +81,7 @@ def test_a_power_loss_at_any_change_of_a_start_that_finishes_a_swap_is_no_harm()
     disk.sync_dir(FOLDER)
     assert [name for name in disk.listdir(FOLDER) if name.endswith(".log.swap")]
     disk.crash()
-    for changes in range(MOST_CHANGES):
+    for changes in range(MAX_CHANGES):
         disk.set_trap(changes % 12, lambda: None)
         try:
             again = open_compacted(disk, recovery_point=end_offset)

@@ -23,7 +23,7 @@ PACE_S: Final = 0.01
 """Between two records, of all partitions together."""
 COMMIT_S: Final = 1.0
 POLL_S: Final = 0.05
-MOST_RECORDS: Final = 500
+MAX_RECORDS: Final = 500
 END_S: Final = 60.0
 """librdkafka may never return from a close when all brokers are gone; such a client is abandoned."""
 
@@ -211,7 +211,7 @@ class Bystanders:
         self._recorder.note(process, "invoke", "poll", [["poll"]])
         reads: dict[str, list[list[int]]] = {}
         first = consumer.poll(POLL_S)
-        for message in [] if first is None else [first, *consumer.consume(MOST_RECORDS, 0)]:
+        for message in [] if first is None else [first, *consumer.consume(MAX_RECORDS, 0)]:
             if message.error() is not None:
                 continue  # its effect shows in the times and in missing records
             key = f"{message.topic()}-{message.partition()}"

@@ -33,7 +33,7 @@ AT_ONCE: Final = 250
 """Entities of one AlterClientQuotas."""
 
 
-MOST_PUSHES: Final = 1_000
+MAX_PUSHES: Final = 1_000
 """Pushes of a hundred points that one address may have taken in six seconds: the fields of about 550 are allowed."""
 
 
@@ -203,9 +203,7 @@ def metrics_of_made_up_clients(target: Target) -> str:
     """Metrics that come under another instance id each time are read at a bounded rate, beside all other clients."""
     with _subscribed(target):
         words = _pushed(target, [(NONE, _metrics(100))], for_seconds(6))
-    expect(
-        0 < words.count("error 0") <= MOST_PUSHES, f"pushes are taken at no bounded rate: {counted(words)}"
-    )
+    expect(0 < words.count("error 0") <= MAX_PUSHES, f"pushes are taken at no bounded rate: {counted(words)}")
     return counted(words)
 
 

@@ -12,7 +12,7 @@ from raftlog_chaos.history import Header
 
 
 class Invalid(Enum):
-    """When an anomaly condemns a history."""
+    """The conditions under which an anomaly condemns a history."""
 
     ALWAYS = "always"
     WITHOUT_SUBSCRIBE = "unless consumers subscribe"

@@ -45,7 +45,7 @@ class Tally:
 
 
 class Growth:
-    """When the end of a key's log was first known to have reached each offset."""
+    """The times at which the end of a key's log was first known to have reached each offset."""
 
     __slots__ = ("offsets", "times")
 
@@ -66,7 +66,7 @@ class Growth:
 
 
 class Lag:
-    """How old, at the beginning of a poll, was the first record that it should have found but did not?
+    """The age, at the beginning of a poll, of the first record that it should have found but did not.
 
     `worst_ns` is Jepsen's. `worst_following_ns` only counts consumers that have reached the end of that key since its
     assignment, so that reading from the beginning is no lag.
@@ -140,7 +140,9 @@ class Lag:
 
 
 class Consumption:
-    """How often each process that subscribed read each value, in `ok` operations. A count of 1 is exactly once."""
+    """Counts how often each process that subscribed read each value, in `ok` operations. A count of 1 is
+    exactly once.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         self._bases: dict[KeyLog, int] = {}

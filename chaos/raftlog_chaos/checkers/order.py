@@ -1,4 +1,4 @@
-"""How far apart two values lie in the version order, and which keys a consumer holds on to."""
+"""Computes how far apart two values lie in the version order, and which keys a consumer holds on to."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Described(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct):
-    """Everything that a run found out. Times are UTC."""
+    """The findings of a run. Times are UTC."""
 
     began: str
     machine: dict[str, str]

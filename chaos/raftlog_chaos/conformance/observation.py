@@ -101,7 +101,7 @@ START_BEFORE_MS: Final = 120_000
 """A history's time begins so long before its broker is asked, so that its own times and the broker's cannot meet."""
 LONGEST_MS: Final = 1_800_000
 """No history takes longer than that."""
-MOST_EPOCHS: Final = 50
+MAX_EPOCHS: Final = 50
 """Epochs further from the first are none of this history."""
 FAR_MS: Final = 10**10
 """Times further from the start than that are no times of this history, and shown as they are."""
@@ -192,7 +192,7 @@ class Normaliser:
         if value > 0 and is_answer:
             self._first_epochs.setdefault(word, value)
         first = self._first_epochs.get(word, next(iter(self._first_epochs.values()), None))
-        if value <= 0 or first is None or abs(value - first) > MOST_EPOCHS:
+        if value <= 0 or first is None or abs(value - first) > MAX_EPOCHS:
             return value
         return f"first{value - first:+}"
 

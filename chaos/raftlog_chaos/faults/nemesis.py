@@ -25,7 +25,7 @@ LOOK_S: Final = 0.05
 """How often a destructive fault checks whether the cluster is whole."""
 RETURN_S: Final = 30.0
 """How long a step waits for the return of nodes from the step before."""
-MOST_AT_ONCE: Final = 3
+MAX_AT_ONCE: Final = 3
 """Kinds of faults in one period of a rotating mix."""
 STRIKE_S: Final = 5.0
 """The mean time between faults of a mix, seconds."""
@@ -203,7 +203,7 @@ class Nemesis:
                 await self.heal(fault)
 
     def _draw(self, able: Sequence[str]) -> list[str]:
-        return self._chance.sample(able, self._chance.randint(1, min(MOST_AT_ONCE, len(able))))
+        return self._chance.sample(able, self._chance.randint(1, min(MAX_AT_ONCE, len(able))))
 
     async def _strike_until(self, end: float, names: Sequence[str]) -> None:
         """Strike now and then, sometimes twice before healing; the same fault may strike another node next."""

@@ -25,9 +25,9 @@ PRODUCE, FETCH = 0, 1
 LARGEST_FRAME: Final = 100 << 20
 MAX_MESSAGE_BYTES: Final = 1 << 20
 MAX_PLAIN_BYTES: Final = 8 << 20
-MOST_RECORDS: Final = 1_000
+MAX_RECORDS: Final = 1_000
 """Read from one batch."""
-MOST_STEPS: Final = 100
+MAX_STEPS: Final = 100
 """The maximum number of steps of the walk through one batch."""
 LAWS: Final = RecordRules(
     needs_keys=True, earliest_ms=0, latest_ms=2_000_000_000_000, max_decompressed_bytes=MAX_PLAIN_BYTES
@@ -80,16 +80,16 @@ def _look_at_records(request: ProduceRequest) -> None:
             except KafkaError:
                 pass
             try:
-                for _ in islice(iter_records(records, max_bytes=MAX_PLAIN_BYTES), MOST_RECORDS):
+                for _ in islice(iter_records(records, max_bytes=MAX_PLAIN_BYTES), MAX_RECORDS):
                     pass
             except KafkaError:
                 pass
 
 
 def _walk(header: BatchHeader, records: Buffer) -> None:
-    """Judge the records of a batch, as for a topic that needs keys, in at most MOST_STEPS steps."""
+    """Judge the records of a batch, as for a topic that needs keys, in at most MAX_STEPS steps."""
     steps, result = validate_records(header, records, LAWS), None
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         try:
             step = steps.send(result)
         except StopIteration:

@@ -73,12 +73,26 @@ def control_curves(partitions: Sequence[int], brokers: Sequence[int]) -> list[Cu
     return [
         _curve("change of an ISR", "steps", "partitions", partitions, _change_steps, law=LOGARITHMIC),
         _curve("change of an ISR", "bytes", "partitions", partitions, _change_bytes, law=LOGARITHMIC),
-        _curve("topic created", "steps", "partitions", partitions, _creation_steps, law=LOGARITHMIC),
-        _curve("broker fails", "steps", "partitions of others", partitions, _failure_steps, law=LOGARITHMIC),
+        _curve(
+            "topic of 10 partitions created",
+            "steps",
+            "partitions",
+            partitions,
+            _creation_steps,
+            law=LOGARITHMIC,
+        ),
+        _curve(
+            f"broker with {SHARED} replicas fails",
+            "steps",
+            "other partitions",
+            partitions,
+            _failure_steps,
+            law=LOGARITHMIC,
+        ),
         _curve("controller fails over", "steps", "partitions", partitions, _failover_steps),
-        _curve("quiet tick", "steps", "partitions", partitions, _tick_steps),
-        _curve("heartbeat", "steps", "brokers", brokers, _heartbeat_steps),
-        _curve("quiet tick", "steps", "brokers", brokers, _tick_steps_of_brokers),
+        _curve("quiet tick of the controller", "steps", "partitions", partitions, _tick_steps),
+        _curve("heartbeat of a broker", "steps", "brokers", brokers, _heartbeat_steps),
+        _curve("quiet tick of the controller", "steps", "brokers", brokers, _tick_steps_of_brokers),
         _curve("broker fails", "steps", "its partitions", (30, 300), _failure_steps_of_shared, law=LINEAR),
         _curve("controller fails over", "steps", "brokers", brokers, _failover_steps_of_brokers, law=LINEAR),
     ]
@@ -90,8 +104,8 @@ def node_curves(partitions: Sequence[int], groups: Sequence[int]) -> list[Curve]
     by_groups = [(each, count_nodes(groups=each)) for each in groups]
     return [
         _of_nodes("idle second of a node", "partitions", by_partitions, lambda steps: steps.idle),
-        _of_nodes("record, acks=all", "partitions", by_partitions, lambda steps: steps.record),
-        _of_nodes("Metadata of a topic", "partitions", by_partitions, lambda steps: steps.metadata),
+        _of_nodes("record with acks=all", "partitions", by_partitions, lambda steps: steps.record),
+        _of_nodes("Metadata of one topic", "partitions", by_partitions, lambda steps: steps.metadata),
         _of_nodes("idle second of a node", "groups", by_groups, lambda steps: steps.idle),
     ]
 
@@ -106,7 +120,7 @@ def process_curves(partitions: Sequence[int], brokers: Sequence[int]) -> list[Cu
             points = tuple((size, round(counts[number])) for size, counts in counted)
             curves.append(Curve("idle second of a process", unit, grows, LOGARITHMIC, points))
         points = tuple((size, round(counts.record_calls)) for size, counts in counted)
-        curves.append(Curve("record to processes, acks=all", "calls", grows, LOGARITHMIC, points))
+        curves.append(Curve("record with acks=all", "calls of all processes", grows, LOGARITHMIC, points))
     return curves
 
 

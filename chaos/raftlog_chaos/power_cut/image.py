@@ -13,7 +13,7 @@ IMAGE_BYTES: Final = 1 << 30
 
 
 class FileSystem(NamedTuple):
-    """How a file system is made, and how it is put in order after a power cut if its kernel does not do that."""
+    """The commands that make a file system, and repair it after a power cut if its kernel does not do that."""
 
     make: tuple[str, ...]
     package: str

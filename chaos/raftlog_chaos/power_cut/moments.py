@@ -32,14 +32,14 @@ SHARES: Final[Mapping[str, float]] = {
 LOAD_S: Final = (0.0, 8.0)
 FLOWING: Final = 20
 """Time begins, and marks count, after so many acknowledged records in this boot: there is data to lose."""
-MOST_LOAD_S: Final = 25.0
+MAX_LOAD_S: Final = 25.0
 """A mark that has not come by then does not come."""
-MOST_MARKS: Final = 4
-MOST_DELAY_S: Final = 0.03
+MAX_MARKS: Final = 4
+MAX_DELAY_S: Final = 0.03
 
 
 class Moment(NamedTuple):
-    """When to cut the power. In a recovery, `share` is the fraction of the time that a start takes."""
+    """The moment of a power cut. In a recovery, `share` is the fraction of the time that a start takes."""
 
     kind: str
     mark: str = ""
@@ -62,8 +62,8 @@ def draw(chance: random.Random, *, first: bool) -> Moment:
         return Moment(kind, share=chance.random())
     if kind == LOAD:
         return Moment(kind, delay_s=chance.uniform(*LOAD_S))
-    delay_s = chance.choice((0.0, chance.uniform(0.0, MOST_DELAY_S)))
-    return Moment(kind, chance.choice(MARKS[kind]), chance.randint(1, MOST_MARKS), delay_s)
+    delay_s = chance.choice((0.0, chance.uniform(0.0, MAX_DELAY_S)))
+    return Moment(kind, chance.choice(MARKS[kind]), chance.randint(1, MAX_MARKS), delay_s)
 
 
 class Sight:
@@ -109,7 +109,7 @@ class Sight:
         """Return how long it is until the cut, 0 or less if it is due; None as long as that is not known."""
         if self._due_at is None:
             self._due_at = self._known_beforehand()
-        if self._due_at is None and self._flowing_at is not None and now > self._flowing_at + MOST_LOAD_S:
+        if self._due_at is None and self._flowing_at is not None and now > self._flowing_at + MAX_LOAD_S:
             self._due_at, self.missed = now, True
         return None if self._due_at is None else self._due_at - now
 

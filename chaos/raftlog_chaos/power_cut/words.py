@@ -18,7 +18,7 @@ GAVE_UP: Final = "gave up"
 
 
 class LoadState(msgspec.Struct, kw_only=True):
-    """How far a load was when the power failed."""
+    """The progress of a load when the power failed."""
 
     written: dict[str, int] = {}
     """The highest value that was ever sent, by key."""
@@ -31,7 +31,7 @@ class LoadState(msgspec.Struct, kw_only=True):
 
 
 class BootPlan(msgspec.Struct, kw_only=True):
-    """All that a boot needs to know."""
+    """The plan of one boot."""
 
     boot: int
     seed: int

@@ -1,4 +1,4 @@
-"""How long does a coordinator commit nothing around a fault? Closed loops, one commit in flight each.
+"""Measures how long a coordinator commits no record around a fault. Closed loops, one commit in flight each.
 
 Some loops commit transactions of one record, each under an id of its own; others commit a group's offset. There are
 several of each, since every id and every group has its own coordinator. The worst loop counts, as with the meter of

@@ -34,7 +34,7 @@ REPORT: Final = "report.html"
 NODES: Final = "cluster"
 SILENCE_S: Final = 0.1
 """A time without an acknowledgement that is worth drawing."""
-MOST_SILENCES: Final = 2_000
+MAX_SILENCES: Final = 2_000
 
 
 class Entry(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -153,7 +153,7 @@ def silences(beats: Sequence[Beats]) -> list[tuple[int, float, float]]:
         for before, after in zip(each.acked_at, each.acked_at[1:], strict=False)
         if after - before >= SILENCE_S
     ]
-    longest = sorted(found, key=lambda each: each[1] - each[2])[:MOST_SILENCES]
+    longest = sorted(found, key=lambda each: each[1] - each[2])[:MAX_SILENCES]
     return sorted(longest, key=lambda each: each[1])
 
 

@@ -1,4 +1,4 @@
-"""How long does a partition take no acks=all record around a fault? A closed loop each, one record in flight.
+"""Measures how long a partition accepts no acks=all record around a fault. A closed loop each, one record in flight.
 
 The clock starts at the last acknowledgement before the fault and stops at the first acknowledgement after it, per
 partition. So a partition that stalled without an error counts as well.

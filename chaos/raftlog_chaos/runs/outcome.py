@@ -23,7 +23,7 @@ WORTH_TELLING: Final = 5
 """How many lines of one kind of trouble are shown; the rest is counted."""
 HASTE_S: Final = 0.05
 """A kill is recorded when the process is gone: others may have fenced the node a moment before that."""
-MOST_LEFT_BEHIND: Final = 1
+MAX_LEFT_BEHIND: Final = 1
 """Clients that never returned from a call, in a case that passes: more than librdkafka's own share is a finding."""
 
 
@@ -161,7 +161,7 @@ def conclude(
         for name in record.case.faults.names
         if name not in record.not_run and name not in outcome.injected
     ]
-    outcome.notes += record.left_behind[:MOST_LEFT_BEHIND]
+    outcome.notes += record.left_behind[:MAX_LEFT_BEHIND]
     if outcome.reasons:
         outcome.status = "failed"
     elif not record.injections and record.not_run:
@@ -174,7 +174,7 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
     expect = record.case.expect
     found = [f"{count} {name}" for name, count in outcome.anomalies.items()]
     found += _some(record.troubles, "more troubles")
-    if len(record.left_behind) > MOST_LEFT_BEHIND:
+    if len(record.left_behind) > MAX_LEFT_BEHIND:
         found += _some(record.left_behind, "more clients left behind")
     if not expect.nodes_may_stop:
         found += record.fallen

@@ -16,7 +16,7 @@ from raftlog_chaos.runs.series import Bucket, merged
 WIDTH: Final = 1200
 LEFT: Final = 118
 RIGHT: Final = 1184
-MOST_BUCKETS: Final = 1000
+MAX_BUCKETS: Final = 1000
 LANE: Final = 20
 LATENCY_HEIGHT: Final = 230
 RATE_HEIGHT: Final = 110
@@ -84,7 +84,7 @@ class Silence(NamedTuple):
 
 
 class ChartData(NamedTuple):
-    """All that is drawn."""
+    """The data of a chart."""
 
     outcome: Outcome
     buckets: Sequence[Bucket]
@@ -142,7 +142,7 @@ def draw(scene: ChartData) -> str:
     _faults(canvas, outcome.stalls)
     charts_at = canvas.y
     backdrop = len(canvas.parts)
-    _latency(canvas, merged(scene.buckets, MOST_BUCKETS))
+    _latency(canvas, merged(scene.buckets, MAX_BUCKETS))
     _rates(canvas, scene.buckets)
     _silences(canvas, scene)
     _events(canvas, scene.marks)
@@ -256,7 +256,7 @@ def _runs(buckets: Iterable[Bucket]) -> Iterator[list[Bucket]]:
 def _rates(canvas: Canvas, buckets: Sequence[Bucket]) -> None:
     """Draw writes and reads per second."""
     width_s = buckets[1].at_s - buckets[0].at_s if len(buckets) > 1 else RATE_BUCKET_S
-    coarse = max(1, round(RATE_BUCKET_S / width_s), math.ceil(len(buckets) / MOST_BUCKETS))
+    coarse = max(1, round(RATE_BUCKET_S / width_s), math.ceil(len(buckets) / MAX_BUCKETS))
     groups = merged(buckets, math.ceil(len(buckets) / coarse)) if buckets else []
     span_s = groups[1].at_s - groups[0].at_s if len(groups) > 1 else width_s
     written = [each.written / span_s for each in groups]

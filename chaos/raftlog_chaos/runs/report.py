@@ -14,7 +14,7 @@ from raftlog_chaos.runs.outcome import Outcome, Stall
 from raftlog_chaos.runs.picture import ChartData, draw, family, said_s
 
 STYLE: Final = Path(__file__).with_name("page.css")
-MOST_STALLS: Final = 40
+MAX_STALLS: Final = 40
 """Rows of the table of injections; the longest gaps are shown."""
 LANDMARKS: Final = (
     ("lost", "t lost"),
@@ -133,7 +133,7 @@ def _commits(outcome: Outcome) -> Iterator[str]:
 def _stalls(stalls: Sequence[Stall]) -> Iterator[str]:
     if not stalls:
         return
-    shown = sorted(sorted(stalls, key=lambda each: -each.gap_s)[:MOST_STALLS], key=lambda each: each.at_s)
+    shown = sorted(sorted(stalls, key=lambda each: -each.gap_s)[:MAX_STALLS], key=lambda each: each.at_s)
     said = f"the {len(shown)} longest of {len(stalls)}" if len(shown) < len(stalls) else "in order of time"
     yield f"<h2>Injections <small>{said}; t: seconds after the injection, by the nodes' own logs</small></h2>"
     yield '<div class="card"><table><tr><th>fault</th><th class="left">target</th><th>at</th><th>for</th><th>gap</th>'

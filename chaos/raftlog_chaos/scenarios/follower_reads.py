@@ -69,7 +69,9 @@ async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 class _Freshness:
-    """How far each partition was committed, and when: a follower that serves consumers knows of what is not new."""
+    """The offset up to which each partition was committed, and when: a follower that serves consumers knows of
+    what is not new.
+    """
 
     def __init__(self, scene: Choreography) -> None:
         self._scene = scene

@@ -42,8 +42,8 @@ COMMITS: Final = 8
 """Producers. All transactions of one end in the same way."""
 LOGS_PER_S: Final = 5
 LIVES: Final = 10
-MOST_ACTS: Final = 25
-MOST_CHANGES: Final = 24
+MAX_ACTS: Final = 25
+MAX_CHANGES: Final = 24
 """Changes of names and syncs until the power goes, at most."""
 REFUSING_RUNS: Final = 0.3
 REFUSED: Final = 0.7
@@ -125,13 +125,11 @@ class OneLog:
 
     def live(self) -> None:
         """Act until the power fails, then start again and check the log."""
-        calm = self._chance.randrange(MOST_ACTS)
+        calm = self._chance.randrange(MAX_ACTS)
         try:
-            for number in range(2 * MOST_ACTS):
+            for number in range(2 * MAX_ACTS):
                 if number == calm:
-                    self._disk.set_trap(
-                        self._chance.randrange(MOST_CHANGES), _spring, counted=NAMES_AND_SYNCS
-                    )
+                    self._disk.set_trap(self._chance.randrange(MAX_CHANGES), _spring, counted=NAMES_AND_SYNCS)
                 self._act()
                 self._log_start = self._log.log_start_offset
         except (OSError, KafkaStorageError):

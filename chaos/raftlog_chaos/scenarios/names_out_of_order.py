@@ -37,7 +37,7 @@ KEPT_BYTES: Final = ("800", "1500")
 """Size limit of the topic that drops its oldest segments: several at a time, as retention runs seldom."""
 CUT_RATE: Final = 0.04
 ALONE_RATE: Final = 0.01
-MOST_CHANGES: Final = 20
+MAX_CHANGES: Final = 20
 """Changes of names and syncs in a partition's folder until the power goes, at most."""
 
 
@@ -74,7 +74,7 @@ class NamesOutOfOrder(Choreography):
         if self.chance.random() < CUT_RATE and len(self.cluster.running()) == len(self.cluster.nodes):
             chosen, changes = (
                 self.chance.choice(list(self.cluster.nodes)),
-                self.chance.randrange(MOST_CHANGES),
+                self.chance.randrange(MAX_CHANGES),
             )
             under = f"/data/{self.chance.choice((TABLE, LEDGER))}-0"
             self.cluster.crash_at_work(

@@ -45,7 +45,7 @@ KINDS: Final = {
 }
 """The kinds of batches in each topic. No fresh timestamp beside them hides the age of records without a timestamp."""
 SEGMENT_MS: Final = ("300", "600")
-LEAST_BATCHES: Final = 40
+MIN_BATCHES: Final = 40
 SEGMENTS_PER_BATCH: Final = 0.75
 """The maximum for a topic without timestamps. More would mean that each batch begins a new segment."""
 
@@ -56,7 +56,7 @@ async def odd_headers(loop: SimLoop, seconds: float = 3.0) -> Report:
     await scene.begin()
     writers = [await _employ(scene, topic) for topic in TOPICS]
     end = loop.time() + seconds
-    while loop.time() < end or min(each.batches for each in writers) < LEAST_BATCHES:
+    while loop.time() < end or min(each.batches for each in writers) < MIN_BATCHES:
         await asyncio.sleep(scene.a_while(0.1, 0.5))
         node_id = scene.chance.choice((*scene.cluster.nodes,))
         if scene.chance.random() < 0.4:

@@ -19,7 +19,7 @@ from raftlog_chaos.workloads.committer import Committer
 
 GROUPS = 4
 SEGMENT_BYTES = 2000
-MOST_BYTES = 8 * SEGMENT_BYTES
+MAX_BYTES = 8 * SEGMENT_BYTES
 """Limit for one replica: a dozen keys, the active segment, and the writes between two runs of the cleaner."""
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
@@ -48,7 +48,7 @@ async def offsets_cleaned(loop: SimLoop, seconds: float = 4.0) -> Report:
         scene.cluster.start()
     await scene.whole()
     await _progress(scene, committers, 100)
-    await scene.cluster.until(lambda: _largest(scene) < MOST_BYTES, SERVED_S, "every replica's log is small")
+    await scene.cluster.until(lambda: _largest(scene) < MAX_BYTES, SERVED_S, "every replica's log is small")
     for each in committers:
         each.stopping = True
     report = await scene.end()
@@ -58,7 +58,7 @@ async def offsets_cleaned(loop: SimLoop, seconds: float = 4.0) -> Report:
 def _largest(scene: Choreography) -> int:
     replicas = [scene.cluster.replica(each, CONSUMER_OFFSETS_TOPIC, 0) for each in scene.cluster.nodes]
     sizes = [each.log.size_bytes for each in replicas if each is not None and each.log.cleaned_until > 0]
-    return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MOST_BYTES
+    return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MAX_BYTES
 
 
 async def _progress(scene: Choreography, committers: list[Committer], commits: int) -> None:

@@ -39,7 +39,7 @@ SET: Final = 0
 USER: Final = "user"
 QUOTA: Final = "producer_byte_rate"
 
-MOST_TOPICS: Final = 6
+MAX_TOPICS: Final = 6
 """The topics that a client has at a time, so that an image stays small."""
 
 ABSENT: Final = None
@@ -102,7 +102,7 @@ class Admin:
         while not self.stopping:
             node_id = self._chance.choice(sorted(self._clients))
             deeds: list[Callable[[int], Any]] = [self.take_producer_id, self.limit]
-            if len(self._mine) < MOST_TOPICS:
+            if len(self._mine) < MAX_TOPICS:
                 deeds += [self.create, self.create]
             if self._mine:
                 deeds += [self.delete, self.configure, self.configure]

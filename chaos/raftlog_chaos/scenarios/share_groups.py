@@ -220,7 +220,7 @@ class ShareGroups(Leaving):
         return self.leader_of(book) if self.chance.random() < 0.5 else self.coordinator_of(book)
 
     async def strike(self) -> None:
-        """Do one thing to the cluster, at a bad moment."""
+        """Inject a fault into the cluster, at a bad moment."""
         book = self.book()
         acts = (
             *(self.die, self.die, self.hang, self.part, self.outlive, self.outlive),
@@ -234,19 +234,19 @@ class ShareGroups(Leaving):
             await act(book, victim)
 
     async def die(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader or coordinator crashes."""
+        """Crash a leader or coordinator."""
         self.cluster.crash(victim, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.3, 2.0))
         self.cluster.start(victim)
 
     async def hang(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader or coordinator stands still, perhaps until others have taken over."""
+        """Let a leader or coordinator stand still, perhaps until others have taken over."""
         self.cluster.pause(victim)
         await asyncio.sleep(self.a_while(0.3, 1.0, 4.0))
         self.cluster.resume(victim)
 
     async def part(self, book: ShareGroupModel, victim: int) -> None:
-        """The leader and the coordinator do not reach each other, or only in one direction."""
+        """Cut or clog the link between the leader and the coordinator."""
         one, other = self.leader_of(book), self.coordinator_of(book)
         if one == other or min(one, other) < 0:
             other = next(each for each in self.cluster.nodes if each != one)
@@ -259,7 +259,7 @@ class ShareGroups(Leaving):
         self.loop.heal()
 
     async def outlive(self, book: ShareGroupModel, victim: int) -> None:
-        """A leader loses its lead and does not know it, while a write of it is on its way to the coordinator."""
+        """Have a leader lose its lead without knowing it, while a write of it is on its way to the coordinator."""
         leader, coordinator = self.leader_of(book), self.coordinator_of(book)
         controller = self.cluster.last_image().controller_id
         if min(leader, coordinator) < 0 or len({leader, coordinator, controller}) < 3:
@@ -268,37 +268,39 @@ class ShareGroups(Leaving):
         self.loop.clog(hosts[leader], hosts[coordinator])
         self.loop.clog(hosts[leader], hosts[controller])
         self.loop.clog(hosts[controller], hosts[leader])
-        until = self.loop.time() + MOVED_S
+        before, until = book.newest_epoch, self.loop.time() + MOVED_S
         await self.cluster.until(
-            lambda: self.leader_of(book) != leader or self.loop.time() > until, MOVED_S + 1, "time passes"
+            lambda: book.newest_epoch > before or self.loop.time() > until, MOVED_S + 1, "time passes"
         )
-        await asyncio.sleep(self.a_while(0.0, 0.1, 0.5))
         self.loop.heal(hosts[leader], hosts[coordinator])
         await asyncio.sleep(self.a_while(0.1, 0.5))
         self.loop.heal()
 
     async def go(self, book: ShareGroupModel, victim: int) -> None:
-        """A broker is restarted gently: its leaderships move on while it runs."""
+        """Restart a broker gently: its leaderships move on while it runs."""
         self.cluster.leave(victim)
         await asyncio.sleep(self.a_while(0.3, 1.0))
         self.cluster.start(victim)
 
     async def blackout(self, book: ShareGroupModel, victim: int) -> None:
-        """All brokers crash."""
+        """Crash all brokers."""
         self.cluster.crash(*self.cluster.nodes, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.3))
         self.cluster.start()
 
     async def delete(self, book: ShareGroupModel, victim: int) -> None:
-        """Records are deleted, whether they are settled or not."""
+        """Delete records, whether they are settled or not."""
         found = self.cluster.leader_replica(*book.where)
         if found is not None:
             leader, replica = found
             leader.host.call(_delete, replica, self.chance.random())
+            if self.chance.random() < 0.5:
+                await self.moment(book.answered, 0.2)
+                await self.blackout(book, victim)  # before the log start is in a checkpoint
             await asyncio.sleep(self.a_while(0.1, 0.5))
 
     async def jump(self, book: ShareGroupModel, victim: int) -> None:
-        """A wall clock jumps by days, and comes back later."""
+        """Let a wall clock jump by days, and come back later."""
         host = self.cluster.nodes[victim].host
         host.set_clock(self.chance.choice((-3, 1, 400)) * DAY_MS)
         self.loop.call_later(self.a_while(0.5, 3.0), host.set_clock, 0)

@@ -17,7 +17,7 @@ from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.loop import SimLoop
 
 SEGMENT_BYTES = 1000
-MOST_BYTES = 12 * SEGMENT_BYTES
+MAX_BYTES = 12 * SEGMENT_BYTES
 """Limit for one replica: a few keys, the active segment, and the writes between two runs of the cleaner."""
 COMMITS_AFTER = 15
 """Commits of the active members: the last commits of the others are cleaned several times, and then read back."""
@@ -47,7 +47,7 @@ async def transactions_cleaned(loop: SimLoop, seconds: float = 3.0) -> Report:
     await scenario.progress(COMMITS_AFTER)
     for topic in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
         await scenario.scene.cluster.until(
-            lambda topic=topic: _largest(scenario.scene, topic) < MOST_BYTES,  # type: ignore[misc]
+            lambda topic=topic: _largest(scenario.scene, topic) < MAX_BYTES,  # type: ignore[misc]
             SERVED_S,
             f"every replica's log of {topic} is small",
         )
@@ -60,4 +60,4 @@ async def transactions_cleaned(loop: SimLoop, seconds: float = 3.0) -> Report:
 def _largest(scene: Choreography, topic: str) -> int:
     replicas = [scene.cluster.replica(each, topic, 0) for each in scene.cluster.nodes]
     sizes = [each.log.size_bytes for each in replicas if each is not None and each.log.cleaned_until > 0]
-    return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MOST_BYTES
+    return max(sizes) if len(sizes) == len(scene.cluster.nodes) else MAX_BYTES

@@ -381,7 +381,7 @@ class VotersChange(FailingVoters):
         await self._add(node)
 
     async def move(self, record: VotersRecord) -> None:
-        """A voter starts again with its disk at another address, and the set names it."""
+        """Start a voter again with its disk at another address, until the set names that."""
         await self._move_each(record, [self.chance.choice(record.ids)])
 
     async def all_move(self, record: VotersRecord) -> None:

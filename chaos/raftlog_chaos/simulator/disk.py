@@ -21,7 +21,7 @@ from raftlog_chaos.simulator.medium import Folder, Inode, used_bytes
 
 
 class Extent(NamedTuple):
-    """How much of a disk fails."""
+    """The part of a disk that fails."""
 
     under: str = "/"
     """Operations on paths under this."""

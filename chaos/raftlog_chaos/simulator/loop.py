@@ -407,7 +407,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 @dataclass(slots=True, frozen=True)
 class Run(Generic[T]):
-    """How a simulation went. Equal digests: equal runs. `seconds` is virtual."""
+    """The result of a simulation. Equal digests: equal runs. `seconds` is virtual."""
 
     result: T
     digest: str

@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 FRAME_BYTES: Final = REQUEST_MAX_BYTES - (1 << 20)
 LONGEST_STRING: Final = 32_767
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """The length of a bytes field."""
 HOT: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 """Their decoders count no bytes of objects."""
@@ -145,7 +145,7 @@ class LargestDraw(Draw):
 
     def data(self) -> bytes:
         """Return what a field of bytes has."""
-        return bytes(MOST_BYTES if self.longest else 20)
+        return bytes(MAX_BYTES if self.longest else 20)
 
     def _one_of(self, among: Sequence[_T]) -> _T:
         return among[0 if self._names == "same" else self._counted % len(among)]

@@ -65,7 +65,7 @@ class Ask(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """How much is asked of a node, and what it holds."""
+    """The requests that a node gets, and the amount of data that it holds."""
 
     sizes: Sizes = Sizes()
     only: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""How much slower this machine computes now than a usual machine at rest, so that a busy machine fails no row.
+"""Measures how much slower this machine computes now than a usual machine at rest, so that a busy machine fails no row.
 
 Processor time alone does not say it: two threads share a core's caches and units.
 """

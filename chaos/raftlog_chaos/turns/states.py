@@ -62,7 +62,7 @@ AT_ONCE: Final = 500
 
 
 class Sizes(NamedTuple):
-    """How much of each the node holds."""
+    """The amount of each kind of data that the node holds."""
 
     brokers: int = 99
     """See `rows.ONE_DECISION` about more."""

@@ -1,4 +1,4 @@
-"""How far a consumer has read a partition, and the check by a new leader before the consumer reads on (KIP-320).
+"""Records how far a consumer has read a partition, and has a new leader checked before the consumer reads on (KIP-320).
 
 Real clients send it after every change of leader. If the response has an earlier end of the log, or an unknown epoch,
 the client falls back to its reset policy. A read record was committed, so every later leader must have it.

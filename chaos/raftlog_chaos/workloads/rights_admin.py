@@ -47,7 +47,7 @@ GROUPS_RULE: Final = Acl(
 
 
 class User(NamedTuple):
-    """How a user logs in, and from which address."""
+    """The login of a user, and the address of its client."""
 
     mechanism: str
     host: str

@@ -65,7 +65,7 @@ class Answered(NamedTuple):
     delivery_count: int
 
     def is_before(self, hold: Hold) -> bool:
-        """Whether a delivery was made after this was written, for certain."""
+        """Return whether a delivery was made after this was written, for certain."""
         if hold.reign is None or self.reign is None:
             return False
         if hold.reign is self.reign:
@@ -109,8 +109,9 @@ class ShareGroupModel:
         self._holds: dict[int, list[Hold]] = {}
         self._starts: dict[int, int] = {}
         """The last start offset of each leader's object, by identity."""
-        self._newest = -1, 0.0
-        """The epoch of the last leader that was at work, and since when."""
+        self.newest_epoch = -1
+        """The epoch of the last leader that was at work."""
+        self._newest_since = 0.0
         self._stored: tuple[int, ...] = ()
         self._kept: list[LedSharePartition] = []
         """Objects that were seen, so that no other gets the identity of one."""
@@ -138,8 +139,8 @@ class ShareGroupModel:
 
     def _is_at_work(self, reign: Reign) -> None:
         """Note a leader that has read the state: from now on its predecessors can write no more."""
-        if reign is not None and reign.leader_epoch > self._newest[0]:
-            self._newest = reign.leader_epoch, asyncio.get_running_loop().time()
+        if reign is not None and reign.leader_epoch > self.newest_epoch:
+            self.newest_epoch, self._newest_since = reign.leader_epoch, asyncio.get_running_loop().time()
 
     def _delivered(self, offset: int, hold: Hold) -> None:
         self.deliveries += 1
@@ -187,6 +188,9 @@ class ShareGroupModel:
         if code:
             return
         self.answered.set()
+        is_former = (
+            reign is not None and reign.leader_epoch < self.newest_epoch and sent_at > self._newest_since
+        )
         self._is_at_work(reign)
         is_led = reign is not None and reign.is_loaded
         start_offset = reign.machine.start_offset if reign is not None and is_led else -1
@@ -195,12 +199,10 @@ class ShareGroupModel:
             is_over = hold is None or sent_at > hold.over_at
             if is_over and is_led and offset >= start_offset:
                 self.blame(f"{offset} is acknowledged by a member that has not got it")
-            is_former = (
-                reign is not None and reign.leader_epoch < self._newest[0] and sent_at > self._newest[1]
-            )
             if is_former and kind != RENEW and offset >= start_offset:
                 self.blame(f"{offset} is acknowledged by a former leader")
-            if hold is not None:
+            renews_nothing = kind == RENEW and offset < start_offset
+            if hold is not None and not renews_nothing:
                 self._took(offset, kind, hold, Answered(now, reign, hold.count), sent_at)
 
     def _took(self, offset: int, kind: int, hold: Hold, answered: Answered, sent_at: float) -> None:
@@ -212,6 +214,10 @@ class ShareGroupModel:
                 self._released[offset] = answered
         else:
             self.settled.setdefault(offset, answered)
+            if any(
+                answered.is_before(each) for each in self._holds[offset] if each.reign is not answered.reign
+            ):
+                self.blame(f"{offset} was settled by a former leader, after another has delivered it")
 
     def _check_refusal(self, holds: Sequence[Hold], reign: Reign, sent_at: float, now: float) -> None:
         """A member that has a lock, and has not given it up, must be heard."""

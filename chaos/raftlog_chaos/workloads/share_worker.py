@@ -62,7 +62,7 @@ class ShareWorker:
     def _new_member(self) -> ShareMember:
         self._lives += 1
         name = f"{self.name}-{self._lives}"
-        client = Client(name, self._bootstrap, timeout_s=self._chance.choice((1.5, 1.5, 8.0)))
+        client = Client(name, self._bootstrap, timeout_s=self._chance.choice((1.5, 8.0)))
         return ShareMember(client, name, self.book.where, group=self.book.group)
 
     async def run(self) -> None:

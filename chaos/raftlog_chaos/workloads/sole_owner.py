@@ -13,7 +13,7 @@ from raftlog_chaos.workloads.exactly_once import Attempt, ExactlyOnceWorker
 from raftlog_chaos.workloads.observations import TopicIndex
 from raftlog_chaos.workloads.txn_client import Refused, TransactionalProducer
 
-MOST_VOID_ANSWERS: Final = 2
+MAX_VOID_ANSWERS: Final = 2
 """Limit for a run. A marker that a new coordinator repeats may come during the verification of the next transaction."""
 
 
@@ -44,7 +44,7 @@ class SoleOwner(ExactlyOnceWorker):
             await super()._write(producer, where, attempt)
         finally:
             self.book.void_answers += producer.void_answers
-            if self.book.void_answers > MOST_VOID_ANSWERS:
+            if self.book.void_answers > MAX_VOID_ANSWERS:
                 self.book.history.blame(f"{attempt} at {where}: others took the place of its confirmation")
 
     async def _step(self, name: str) -> None:

@@ -82,7 +82,7 @@ and goes back to the beginning wherever it has read to since. A paused leader th
 it answers. tests/chaos/workloads/test_late_answers.py shows it with librdkafka's own broker.
 """
 
-MOST_RECORDS: Final = 500
+MAX_RECORDS: Final = 500
 """The duration of one poll."""
 PUMP_S: Final = 0.05
 CALL_S: Final = 40.0
@@ -350,7 +350,7 @@ class StockPort:
     def _consume(self, consumer: Any) -> Sequence[Any]:
         """Wait for a first record, and take what is there with it: `consume` alone waits to the end for more."""
         first = consumer.poll(POLL_S)
-        found = [] if first is None else [first, *consumer.consume(MOST_RECORDS, 0)]
+        found = [] if first is None else [first, *consumer.consume(MAX_RECORDS, 0)]
         if self._transforms:
             self._membership = consumer.consumer_group_metadata()
         return found

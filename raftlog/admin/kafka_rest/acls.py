@@ -29,7 +29,7 @@ from raftlog.security.acls import (
     read_acl,
 )
 
-MOST_RULES: Final = 1_000
+MAX_RULES: Final = 1_000
 """In one request."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
@@ -103,7 +103,7 @@ class NewAcl(msgspec.Struct, forbid_unknown_fields=True):
 class NewAcls(msgspec.Struct, forbid_unknown_fields=True):
     """ACLs to create. Each succeeds or fails by itself."""
 
-    data: Annotated[list[NewAcl], msgspec.Meta(min_length=1, max_length=MOST_RULES)]
+    data: Annotated[list[NewAcl], msgspec.Meta(min_length=1, max_length=MAX_RULES)]
 
 
 class AclQuery(Page, forbid_unknown_fields=True):

@@ -46,7 +46,7 @@ SOURCES: Final = {
 }
 DEFAULT_CONFIG: Final = 5
 OPERATIONS: Final = {"SET": 0, "DELETE": 1, "APPEND": 2, "SUBTRACT": 3}
-MOST_CHANGES: Final = 1000
+MAX_CHANGES: Final = 1000
 TOPICS_PER_REQUEST: Final = 100
 """Topics in one request: a broker answers it in one go, while others wait."""
 
@@ -98,7 +98,7 @@ class Change(msgspec.Struct, forbid_unknown_fields=True):
 class Changes(msgspec.Struct, forbid_unknown_fields=True):
     """Changes of one resource, all or none."""
 
-    data: Annotated[list[Change], msgspec.Meta(min_length=1, max_length=MOST_CHANGES)]
+    data: Annotated[list[Change], msgspec.Meta(min_length=1, max_length=MAX_CHANGES)]
     validate_only: bool = False
 
 

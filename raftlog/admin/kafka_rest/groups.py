@@ -109,7 +109,7 @@ class AssignmentList(msgspec.Struct, kw_only=True):
 
 
 class Lag(msgspec.Struct, kw_only=True):
-    """How far a group is behind in one partition. The member is that which reads it, if any."""
+    """The lag of a group in one partition. The member is that which reads it, if any."""
 
     kind: str = "KafkaConsumerLag"
     metadata: ItemMetadata

@@ -32,7 +32,7 @@ from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 INT32_MAX: Final = 2**31 - 1
-MOST_MOVES: Final = 1000
+MAX_MOVES: Final = 1000
 
 Int32 = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 Replicas = Annotated[list[Int32], msgspec.Meta(min_length=1, max_length=1000)]
@@ -58,13 +58,13 @@ class ReassignmentList(msgspec.Struct, kw_only=True):
 
 
 class Target(msgspec.Struct, forbid_unknown_fields=True):
-    """Which brokers are to hold a partition; the first is preferred as leader."""
+    """The brokers that are to hold a partition; the first is preferred as leader."""
 
     replica_ids: Replicas
 
 
 class Move(msgspec.Struct, forbid_unknown_fields=True):
-    """Which brokers are to hold which partition; null takes back what is under way."""
+    """A partition, and the brokers that are to hold it; null cancels its reassignment."""
 
     topic_name: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
     partition_id: Int32
@@ -74,7 +74,7 @@ class Move(msgspec.Struct, forbid_unknown_fields=True):
 class Moves(msgspec.Struct, forbid_unknown_fields=True):
     """Several partitions to be moved; each succeeds or fails by itself."""
 
-    data: Annotated[list[Move], msgspec.Meta(min_length=1, max_length=MOST_MOVES)]
+    data: Annotated[list[Move], msgspec.Meta(min_length=1, max_length=MAX_MOVES)]
 
 
 class MoveResult(msgspec.Struct):

@@ -48,7 +48,7 @@ ALL: Final = -1
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 WRITTEN: Final = 200
 """The `error_code` of a record that is on disk."""
-MOST_ENTRIES: Final = 1000
+MAX_ENTRIES: Final = 1000
 UNWRITTEN: Final = (LeaderNotAvailable, NotLeaderOrFollower, UnknownTopicOrPartition)
 """A leader that moved, or does not know yet that it leads."""
 TOO_LARGE: Final = (MessageTooLarge, RecordListTooLarge)
@@ -90,7 +90,7 @@ class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Size(msgspec.Struct):
-    """How a key or a value was given, and how many bytes it has."""
+    """The format of a key or a value, and its size in bytes."""
 
     type: str
     size: int
@@ -118,7 +118,7 @@ class Entry(NewRecord, kw_only=True):
 class Entries(msgspec.Struct, forbid_unknown_fields=True):
     """Records written together; each succeeds or fails by itself."""
 
-    entries: Annotated[list[Entry], msgspec.Meta(min_length=1, max_length=MOST_ENTRIES)]
+    entries: Annotated[list[Entry], msgspec.Meta(min_length=1, max_length=MAX_ENTRIES)]
 
 
 class Success(msgspec.Struct, kw_only=True):

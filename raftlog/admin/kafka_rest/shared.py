@@ -42,7 +42,7 @@ class Related(msgspec.Struct):
 
 
 class Page(msgspec.Struct, forbid_unknown_fields=True):
-    """Which part of a list is wanted. `page_token` comes from the `next` of the page before."""
+    """The wanted part of a list. `page_token` comes from the `next` of the page before."""
 
     page_size: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_PAGE)] = DEFAULT_PAGE
     page_token: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]*$")] = ""

@@ -31,7 +31,7 @@ BROKERS_CHOICE: Final = -1
 """A number of partitions or replicas that the brokers' defaults decide."""
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
-MOST_PARTITIONS: Final = 100_000
+MAX_PARTITIONS: Final = 100_000
 
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=INT32_MAX)]
 
@@ -76,17 +76,17 @@ class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
     """A topic to be created: by numbers, by `replicas_assignments`, or by the brokers' defaults."""
 
     topic_name: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
-    partitions_count: Annotated[int, msgspec.Meta(ge=-1, le=MOST_PARTITIONS)] | None = None
+    partitions_count: Annotated[int, msgspec.Meta(ge=-1, le=MAX_PARTITIONS)] | None = None
     replication_factor: Annotated[int, msgspec.Meta(ge=-1, le=INT16_MAX)] | None = None
-    replicas_assignments: Annotated[list[NewReplicas], msgspec.Meta(max_length=MOST_PARTITIONS)] = []
+    replicas_assignments: Annotated[list[NewReplicas], msgspec.Meta(max_length=MAX_PARTITIONS)] = []
     configs: Annotated[list[NewConfig], msgspec.Meta(max_length=1000)] = []
     validate_only: bool = False
 
 
 class Growth(msgspec.Struct, forbid_unknown_fields=True):
-    """How many partitions a topic is to have altogether."""
+    """The new number of a topic's partitions."""
 
-    partitions_count: Annotated[int, msgspec.Meta(ge=1, le=MOST_PARTITIONS)]
+    partitions_count: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
 
 
 async def list_topics(call: Call) -> TopicList:

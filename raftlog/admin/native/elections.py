@@ -18,7 +18,7 @@ from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import ALTER_CLUSTER
 
 KINDS: Final = {"PREFERRED": 0, "UNCLEAN": 1}
-MOST_PARTITIONS: Final = 1000
+MAX_PARTITIONS: Final = 1000
 
 
 class ElectedPartition(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,11 +29,13 @@ class ElectedPartition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Election(msgspec.Struct, forbid_unknown_fields=True):
-    """Which partitions elect; null for all. UNCLEAN may lose records, which `accept_data_loss` must say."""
+    """The partitions to elect leaders for; null for all. UNCLEAN may lose records, which `accept_data_loss`
+    must say.
+    """
 
     election_type: Literal["PREFERRED", "UNCLEAN"] = "PREFERRED"
     partitions: (
-        Annotated[list[ElectedPartition], msgspec.Meta(min_length=1, max_length=MOST_PARTITIONS)] | None
+        Annotated[list[ElectedPartition], msgspec.Meta(min_length=1, max_length=MAX_PARTITIONS)] | None
     ) = None
     accept_data_loss: bool = False
 

@@ -36,7 +36,7 @@ class Followed(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MetadataVersion(msgspec.Struct):
-    """How far this node has applied the cluster's metadata: at the same offset everything is as it was."""
+    """The offset up to which this node has applied the cluster's metadata: nodes at the same offset agree."""
 
     node_id: int
     metadata_offset: int

@@ -1,4 +1,4 @@
-"""Why is a client authorized, or not: the authorizer's answer in words, with the deciding ACL.
+"""Explains why a client is authorized or not: the authorizer's answer in words, with the deciding ACL.
 
 Kafka has no such request. A user that may see all ACLs (DESCRIBE of the cluster) may ask about any principal. All
 others may ask about themselves, since they could find out by trying.
@@ -16,7 +16,7 @@ from raftlog.base.principals import parse_principal
 from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
 from raftlog.security.authorizer import Verdict
 
-MOST_CHARS: Final = 249
+MAX_CHARS: Final = 249
 """The maximum length of a name. All names fit into one request line, whatever their encoding."""
 
 
@@ -28,8 +28,8 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     """
 
     operation: Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
-    resource: Annotated[str, msgspec.Meta(min_length=1, max_length=MOST_CHARS + len("transactional-id:"))]
-    principal: Annotated[str, msgspec.Meta(max_length=MOST_CHARS)] = ""
+    resource: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CHARS + len("transactional-id:"))]
+    principal: Annotated[str, msgspec.Meta(max_length=MAX_CHARS)] = ""
     host: Annotated[str, msgspec.Meta(max_length=45)] = ""
 
 

@@ -22,7 +22,7 @@ from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 ALL: Final = "all"
 PASS_ON_S: Final = 10.0
 """Longest wait for another node."""
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """The longest answer of another node."""
 
 
@@ -95,7 +95,7 @@ async def _pass_on(
         try:
             connection.request(method, f"/v1/faults{path}", body, headers)
             answer = connection.getresponse()
-            return answer.status, answer.read(MOST_BYTES)
+            return answer.status, answer.read(MAX_BYTES)
         finally:
             connection.close()
 

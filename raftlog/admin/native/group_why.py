@@ -28,7 +28,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
-MOST_PARTITIONS: Final = 10_000
+MAX_PARTITIONS: Final = 10_000
 """Partitions of a group's topics that are checked for their creation."""
 
 
@@ -179,7 +179,7 @@ def _moves(call: Call, history: History, answer: GroupHistoryAnswer, broker_id: 
 
 async def _topics(call: Call, history: History, answer: GroupHistoryAnswer) -> list[GroupChange]:
     """Return when topics that the group reads were created or got partitions, as far as the caller may know of them."""
-    image, found, left = call.node.image(), [], MOST_PARTITIONS
+    image, found, left = call.node.image(), [], MAX_PARTITIONS
     for name in sorted(await call.among(Operation.DESCRIBE, TOPIC, answer.topics)):
         topic = image.topics.get(name)
         if topic is None or len(topic.partitions) > left:

@@ -17,8 +17,8 @@ LARGEST_ID: Final = 2**31 - 1
 
 
 class Drain(msgspec.Struct):
-    """Whether a broker is drained. `leaderships`: the partitions that it leads; on a drained broker, those without
-    another candidate.
+    """The progress of a broker's drain. `leaderships`: the partitions that it leads; on a drained broker, those
+    without another candidate.
     """
 
     broker_id: int
@@ -27,7 +27,7 @@ class Drain(msgspec.Struct):
 
 
 class NewLeader(msgspec.Struct, forbid_unknown_fields=True):
-    """Which replica shall lead."""
+    """The replica that shall lead."""
 
     leader: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
 

@@ -23,7 +23,7 @@ class Alive(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct):
-    """Whether this node takes part in the cluster, and if not, why not."""
+    """Shows whether this node takes part in the cluster, and if not, why not."""
 
     ready: bool
     reasons: list[str]

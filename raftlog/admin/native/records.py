@@ -25,13 +25,13 @@ from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
 
 SPECIAL: Final = {"earliest": -2, "latest": -1}
-MOST_RECORDS: Final = 1000
-MOST_BYTES: Final = 4 << 20
-MOST_PLAIN_BYTES: Final = 64 << 20
+MAX_RECORDS: Final = 1000
+MAX_BYTES: Final = 4 << 20
+MAX_PLAIN_BYTES: Final = 64 << 20
 """A batch that decompresses to more is not shown, and counts as unreadable."""
-MOST_SHOWN_BYTES: Final = 8 << 20
+MAX_SHOWN_BYTES: Final = 8 << 20
 """The maximum size of keys, values and headers in one response. The record that exceeds it is the last."""
-MOST_RECORD_BYTES: Final = 2 << 20
+MAX_RECORD_BYTES: Final = 2 << 20
 """The maximum size of a record. Encoding a larger record as JSON would block the event loop."""
 SLICE_BYTES: Final = 256 << 10
 """Bytes of records that are encoded between two turns of the event loop."""
@@ -48,8 +48,8 @@ class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
 
     offset: Annotated[str, msgspec.Meta(pattern="^(earliest|latest|[0-9]{1,18})$")] = "earliest"
     timestamp: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
-    max_records: Annotated[int, msgspec.Meta(ge=1, le=MOST_RECORDS)] = 100
-    max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MOST_BYTES)] = 1 << 20
+    max_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 100
+    max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)] = 1 << 20
     timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
 
 
@@ -180,7 +180,7 @@ async def shown(
     *,
     start: int,
     most: int,
-    room: int = MOST_SHOWN_BYTES,
+    room: int = MAX_SHOWN_BYTES,
 ) -> tuple[Records, int]:
     """Return the first records from an offset on of what was fetched, and their bytes. Raises ApiError.
 
@@ -257,7 +257,7 @@ class _Reading:
         if header.codec == NONE:
             return open_batch(batch)[1]
         # away from the loop: a small batch may decompress to very much
-        _, plain = await self._call.node.offload(lambda: open_batch(batch, max_bytes=MOST_PLAIN_BYTES))
+        _, plain = await self._call.node.offload(lambda: open_batch(batch, max_bytes=MAX_PLAIN_BYTES))
         await self._call.turns.next()
         return plain
 
@@ -265,14 +265,14 @@ class _Reading:
         """Encode a record; if it is too large, end before it. Raise ApiError if it is the first."""
         size = sum(len(each or b"") for each in (record.key, record.value))
         size += sum(len(name) + len(value or b"") for name, value in record.headers)
-        if size > MOST_RECORD_BYTES:
+        if size > MAX_RECORD_BYTES:
             if self.encoded:
                 self._ended = True  # the next request, which begins with it, fails
                 return
             raise ApiError(
                 413,
                 f"the record of {self._about} at offset {record.offset} has {size} bytes, and at most "
-                f"{MOST_RECORD_BYTES} are shown: continue at offset {record.offset + 1}, or use a Kafka client",
+                f"{MAX_RECORD_BYTES} are shown: continue at offset {record.offset + 1}, or use a Kafka client",
             )
         self.encoded.append(msgspec.Raw(msgspec.json.encode(_shown(record))))
         self.next_offset = record.offset + 1

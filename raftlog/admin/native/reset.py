@@ -17,7 +17,7 @@ from raftlog.security.acls import Operation
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-MOST_PARTITIONS: Final = 10_000
+MAX_PARTITIONS: Final = 10_000
 INT64_MAX: Final = 2**63 - 1
 
 Whole = Annotated[int, msgspec.Meta(ge=-INT64_MAX, le=INT64_MAX)]
@@ -87,8 +87,8 @@ def named_partitions(call: Call, wanted: Reset) -> list[Where]:
         raise ApiError(404, f"topic {wanted.topic_name} does not exist", code=UNKNOWN_PARTITION)
     count = len(topic.partitions)
     indexes = sorted(set(range(count) if wanted.partition_ids is None else wanted.partition_ids))
-    if len(indexes) > MOST_PARTITIONS:
-        raise ApiError(400, f"partition_ids: at most {MOST_PARTITIONS}, not {len(indexes)}")
+    if len(indexes) > MAX_PARTITIONS:
+        raise ApiError(400, f"partition_ids: at most {MAX_PARTITIONS}, not {len(indexes)}")
     if indexes and indexes[-1] >= count:
         raise ApiError(
             404,

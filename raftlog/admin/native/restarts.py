@@ -84,7 +84,9 @@ class RestartRisks(msgspec.Struct):
 
 
 class CaughtUp(msgspec.Struct):
-    """Whether each replica of this node has been in sync since the node started. It stays so until the next start."""
+    """Shows whether each replica of this node has been in sync since the node started. It stays so until the
+    next start.
+    """
 
     caught_up: bool
     in_sync_percent: int
@@ -93,7 +95,7 @@ class CaughtUp(msgspec.Struct):
 
 
 class Margin(msgspec.Struct, forbid_unknown_fields=True):
-    """How many replicas must be in sync beyond min.insync.replicas, where a partition has so many."""
+    """The number of replicas that must be in sync beyond min.insync.replicas, where a partition has so many."""
 
     margin: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
 

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): their members, where they are in their partitions, and how to set that anew."""
+"""Share groups (KIP-932): their members, their offsets, and the reset of these."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SharedPartition(msgspec.Struct):
 
 
 class ShareOffset(msgspec.Struct):
-    """Where a group is in a partition: all records before `start_offset` are done. Null: not known yet."""
+    """The offset of a group in a partition: all records before `start_offset` are done. Null: not known yet."""
 
     topic_name: str
     partition_id: int
@@ -81,7 +81,7 @@ class ShareReset(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def list_share_groups(call: Call) -> ShareGroupNames:
-    """The groups of all coordinators that answer."""
+    """Return the groups of all coordinators that answer."""
     request = builders_for(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=(), types_filter=(SHARE,))
     found: dict[str, ShareGroupName] = {}
     for broker_id, response in await of_all_brokers(call, ApiKey.LIST_GROUPS, request):
@@ -96,7 +96,7 @@ async def list_share_groups(call: Call) -> ShareGroupNames:
 
 
 async def get_share_group(call: Call) -> ShareGroup:
-    """The topics that the caller may not see are left out."""
+    """Return a group, without the topics that the caller may not see."""
     group_id, broker_id, found = await _described(call)
     members = [
         ShareMember(
@@ -131,7 +131,7 @@ async def get_share_group(call: Call) -> ShareGroup:
 
 
 async def reset_share_group(call: Call) -> NewOffsets:
-    """409 while the group has members. The group may be new."""
+    """Set the start offsets of a group, which may be new; 409 while it has members."""
     wanted: ShareReset = call.body
     group_id = call.path["share_group_id"]
     call.audit.update(
@@ -155,7 +155,7 @@ async def reset_share_group(call: Call) -> NewOffsets:
 
 
 async def delete_share_group(call: Call) -> None:
-    """409 while the group has members."""
+    """Delete a group; 409 while it has members."""
     group_id, broker_id, _ = await _described(call)
     call.audit.update(group=group_id)
     request = builders_for(ApiKey.DELETE_GROUPS).DeleteGroupsRequest(groups_names=(group_id,))
@@ -165,7 +165,7 @@ async def delete_share_group(call: Call) -> None:
 
 
 async def delete_share_offsets(call: Call) -> None:
-    """409 while the group has members."""
+    """Delete a group's offsets of one topic; 409 while it has members."""
     group_id, topic = call.path["share_group_id"], call.path["topic_name"]
     call.audit.update(group=group_id, topic=topic)
     call.demand(Operation.READ, TOPIC, topic)

@@ -17,9 +17,9 @@ from raftlog.admin.errors import INVALID, ApiError, Error, check
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.shared import topic_of
 from raftlog.admin.native.records import (
-    MOST_BYTES,
-    MOST_RECORDS,
-    MOST_SHOWN_BYTES,
+    MAX_BYTES,
+    MAX_RECORDS,
+    MAX_SHOWN_BYTES,
     SPECIAL,
     Records,
     fetch,
@@ -29,8 +29,8 @@ from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import KafkaError
 from raftlog.security.acls import Operation
 
-MOST_PARTITIONS: Final = 50
-MOST_CHARS: Final = MOST_PARTITIONS * 31
+MAX_PARTITIONS: Final = 50
+MAX_CHARS: Final = MAX_PARTITIONS * 31
 START: Final = r"[0-9]{1,10}:(earliest|latest|[@-]?[0-9]{1,18})"
 
 
@@ -41,8 +41,8 @@ class Starts(msgspec.Struct, forbid_unknown_fields=True):
     record of that time or later.
     """
 
-    start: Annotated[str, msgspec.Meta(max_length=MOST_CHARS, pattern=f"^{START}(,{START})*$")]
-    max_records: Annotated[int, msgspec.Meta(ge=1, le=MOST_RECORDS)] = 100
+    start: Annotated[str, msgspec.Meta(max_length=MAX_CHARS, pattern=f"^{START}(,{START})*$")]
+    max_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 100
 
 
 class Unread(msgspec.Struct):
@@ -69,7 +69,7 @@ class _Reading:
         self.topic: str = call.path["topic_name"]
         self.wanted = wanted
         self.answer = TopicRecords(self.topic, [], [], [])
-        self._room = MOST_SHOWN_BYTES
+        self._room = MAX_SHOWN_BYTES
 
     async def offsets(self) -> dict[int, int]:
         """Return the offset from which each partition is read; what has none fails."""
@@ -98,7 +98,7 @@ class _Reading:
 
     async def read(self, leader: int, starts: Mapping[int, int]) -> None:
         """Read what one broker leads."""
-        max_bytes = MOST_BYTES
+        max_bytes = MAX_BYTES
         try:
             fetched = await fetch(self.call, self.topic, starts, leader=leader, max_bytes=max_bytes)
         except (ApiError, KafkaError, BrokerUnreachable) as error:
@@ -151,8 +151,8 @@ async def read_topic_records(call: Call) -> TopicRecords:
     """Ask each leader once for offsets, where they are not given, and once for records."""
     pairs = [each.split(":", 1) for each in call.query.start.split(",")]
     wanted = {int(index): where for index, where in pairs}
-    if len(wanted) < len(pairs) or len(wanted) > MOST_PARTITIONS:
-        raise ApiError(400, f"start: at most {MOST_PARTITIONS} different partitions", code=INVALID)
+    if len(wanted) < len(pairs) or len(wanted) > MAX_PARTITIONS:
+        raise ApiError(400, f"start: at most {MAX_PARTITIONS} different partitions", code=INVALID)
     topic_of(call, call.node.image())
     reading = _Reading(call, wanted)
     starts = await reading.offsets()

@@ -20,7 +20,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
-MOST_PARTITIONS: Final = 1_000
+MAX_PARTITIONS: Final = 1_000
 EARLIEST: Final = -2
 LATEST: Final = -1
 INT64_MAX: Final = 2**63 - 1
@@ -47,10 +47,12 @@ class TopicLines(msgspec.Struct):
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
-    """Which partitions. `measure`: ask brokers for offsets and sizes too, which this node does not know by itself."""
+    """A range of partitions. `measure`: ask brokers for offsets and sizes too, which this node does not know by
+    itself.
+    """
 
     first: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
-    most: Annotated[int, msgspec.Meta(ge=1, le=MOST_PARTITIONS)] = 200
+    most: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)] = 200
     measure: bool = False
 
 

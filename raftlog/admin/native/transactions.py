@@ -32,7 +32,7 @@ class HangingTransactions(msgspec.Struct):
 
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """Which: in a topic ("" is all), unused for so long; by default for transaction.max.timeout.ms of this node."""
+    """A filter: a topic ("" is all), and the time without use; by default transaction.max.timeout.ms of this node."""
 
     topic: Annotated[str, msgspec.Meta(max_length=249)] = ""
     unused_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None

@@ -17,7 +17,7 @@ from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 
 class Credential(msgspec.Struct):
-    """How a user may log in."""
+    """A credential of a user, without its secrets."""
 
     mechanism: str
     iterations: int

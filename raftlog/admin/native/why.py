@@ -28,7 +28,7 @@ from raftlog.security.acls import DESCRIBE_CLUSTER, Operation
 
 
 class CauseOfChange(msgspec.Struct):
-    """One cause. `kind` is stable; `broker_id` null: it is about no broker."""
+    """A cause of a change. `kind` is stable; `broker_id` is null if it is about no broker."""
 
     kind: str
     broker_id: int | None

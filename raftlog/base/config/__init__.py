@@ -99,7 +99,7 @@ class Fault(NamedTuple):
 
 
 class ConfigFaults(ValueError):
-    """Everything that is wrong with a config, in one exception."""
+    """All mistakes in a config, in one exception."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(faults)

@@ -26,7 +26,7 @@ MATCHED: Final = (
 )
 """The labels that a `match` may use."""
 
-MOST_INSTRUCTIONS: Final = 100
+MAX_INSTRUCTIONS: Final = 100
 """Instructions of a compiled expression: each client is matched against every subscription."""
 
 MOST_SUBSCRIPTIONS: Final = 100
@@ -40,7 +40,7 @@ def _read_match(text: str) -> tuple[str, ...]:
         if not equals or name.strip() not in MATCHED or not regex.strip():
             raise ValueError(f"must be name=expression, with a name of {', '.join(MATCHED)}")
         try:
-            check_regex(regex.strip(), most_instructions=MOST_INSTRUCTIONS)
+            check_regex(regex.strip(), most_instructions=MAX_INSTRUCTIONS)
         except InvalidRegularExpression as error:
             raise ValueError(error.message) from error
     return items

@@ -107,7 +107,7 @@ class MemorySettings(ConsumerGroupSettings):
 
 @dataclass(frozen=True, eq=False)
 class QuorumSettings:
-    """How a controller stands for election, and becomes a voter."""
+    """The settings for a controller's elections, and for becoming a voter."""
 
     controller_quorum_election_timeout_ms: int = setting(
         "controller.quorum.election.timeout.ms",
@@ -121,6 +121,6 @@ class QuorumSettings:
         "controller.quorum.auto.join.enable",
         "boolean",
         False,
-        "A controller that is no voter makes itself one, once kraft.version is 1",
+        "A controller makes itself a voter, and a node that is no controller any more leaves; with kraft.version 1",
         scope="node",
     )

@@ -1,4 +1,4 @@
-"""How long brokers wait for other brokers to commit parts of a transaction: one law for both ends.
+"""The timeouts of brokers that wait for other brokers to commit parts of a transaction, for both ends.
 
 Law: the server responds with what it has well before the client times out. Otherwise one partition that cannot commit
 delays all others in its request, and the retry includes that partition again.

@@ -50,7 +50,7 @@ LEADERS_AWAITED: Final = 50
 KEPT_PER_PART: Final = 20
 """Topics that are kept encoded, as much work as one part of a request."""
 
-PARTITIONS_LOOKED_AT: Final = 10_000
+PARTITIONS_PER_CHECK: Final = 10_000
 """The maximum number of requested partitions in each check for lost leaders."""
 
 Asked = str | UUID
@@ -128,7 +128,7 @@ async def _news_of(broker: BrokerContext, asked: list[Asked | None]) -> None:
     for _ in range(LEADERS_AWAITED):
         await asyncio.sleep(NEWS_S)
         unnamed = _gone(broker).unnamed
-        states = islice(_partitions(broker.image(), asked), PARTITIONS_LOOKED_AT)
+        states = islice(_partitions(broker.image(), asked), PARTITIONS_PER_CHECK)
         if not unnamed or unnamed.isdisjoint(state.leader for state in states):
             break
 
@@ -226,7 +226,7 @@ def _send_elsewhere(broker: BrokerContext, request: RequestContext, asked: Itera
     """
     image, connection = broker.image(), request.connection
     visible = (each for each in asked if not _denied(broker, request, image, each))
-    states = islice(_partitions(image, visible), PARTITIONS_LOOKED_AT)
+    states = islice(_partitions(image, visible), PARTITIONS_PER_CHECK)
     if connection is not None and any(is_doubtful(broker, state) for state in states):
         connection.finish(answers_all=True)
 

@@ -423,7 +423,7 @@ class PendingProduce(Slot):
         try:
             log = locate(broker, each.topic, each.partition)
             config = log.config
-            async with server.key_looks:
+            async with server.walk_lock:
                 walked = await walk_records(broker.env, each.records, config, memory=server.memory.unappended)
             if not self.connection.is_open:
                 return

@@ -1,4 +1,4 @@
-"""How a broker proves to another that it knows the cluster secret, on a connection to an ordinary listener.
+"""Proves to another broker that this broker knows the cluster secret, on a connection to an ordinary listener.
 
 It is a private API that is not advertised, with the steps of `base.handshake`:
 

@@ -63,7 +63,7 @@ class ListenerContexts:
 
     def load(self) -> ssl.SSLContext:
         """Read the files and make a context. Raises TlsUnusable."""
-        stamps = self._look()
+        stamps = self._file_stamps()
         try:
             self.newest = self._make(self._tls, read_material(self._tls))
         except TlsUnusable:
@@ -80,7 +80,7 @@ class ListenerContexts:
         Unusable files are retried, since the reason may be a lack of descriptors. Raises TlsUnusable, once for each
         state of the files and reason.
         """
-        stamps = self._look()
+        stamps = self._file_stamps()
         if stamps == self._stamps:
             return None
         try:
@@ -92,7 +92,7 @@ class ListenerContexts:
             self._reported = failure
             raise
 
-    def _look(self) -> tuple[Any, ...]:
+    def _file_stamps(self) -> tuple[Any, ...]:
         return tuple(
             _stamp(each)
             for each in (

@@ -6,7 +6,7 @@ secret leaves the strangers and counts nowhere, so clients never take a broker's
 fast strangers may come.
 
 A stranger without a place waits in the hall, which handles only the handshake of brokers, in short frames. It is
-refused at its first other frame, after HALL_LOOKS seconds, or if a newer stranger needs its place among HALL_PLACES
+refused at its first other frame, after HALL_CHECKS seconds, or if a newer stranger needs its place among HALL_PLACES
 (`base.places`).
 
 A SASL listener has a gate: before its login, a client may only get API versions, log in, or authenticate as a broker.
@@ -42,11 +42,11 @@ TLS_CONNECTION_BYTES: Final = 64 * 1024
 """The same over TLS. Its session and buffers take 50 KiB."""
 
 HALL_PLACES: Final = 256
-HALL_LOOKS: Final = 3
-"""Seconds that a connection may stay in the hall, in looks of `idle_connections`."""
+HALL_CHECKS: Final = 3
+"""Seconds that a connection may stay in the hall, in checks of `idle_connections`."""
 
-LOGIN_LOOKS: Final = 30
-"""Seconds that a connection may stay without a login, in looks of `idle_connections`."""
+LOGIN_CHECKS: Final = 30
+"""Seconds that a connection may stay without a login, in checks of `idle_connections`."""
 
 _OPEN_APIS: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, peer_auth.API_KEY}
@@ -54,7 +54,7 @@ _OPEN_APIS: Final = frozenset(
 
 
 class ConnectionStanding(Enum):
-    """How a connection counts."""
+    """The kind of client that a connection counts as."""
 
     STRANGER = "a client, or a broker that has yet to prove it"
     IN_HALL = "beyond the places of strangers"
@@ -77,18 +77,18 @@ class Gate:
     It does not refer to the connection, or only the garbage collector could free both.
     """
 
-    __slots__ = ("_looks", "_timer")
+    __slots__ = ("_checks", "_timer")
 
     def __init__(self) -> None:
-        self._looks = 0
-        """How many looks the connection has been without a login."""
+        self._checks = 0
+        """Checks since the connection came without a login."""
         self._timer: TimerHandle | None = None
         """Closes the gate at the end of a login."""
 
     def open(self, connection: Connection) -> None:
         """Let the connection handle all requests."""
         connection.dispatch = connection.server.dispatch
-        self._looks = 0
+        self._checks = 0
         connection.limit_frames(connection.server.request_max_bytes)
 
     def open_for(self, connection: Connection, lifetime_ms: int) -> None:
@@ -118,8 +118,8 @@ class Gate:
         if connection.inbox.is_muted:
             return  # a rate of new connections makes it wait, longer than a login may take
         if connection.dispatch is dispatch_before_login and connection.principal == ANONYMOUS:
-            self._looks += 1
-            if self._looks > LOGIN_LOOKS:
+            self._checks += 1
+            if self._checks > LOGIN_CHECKS:
                 connection.close_now("login_too_slow")
 
     def cancel(self) -> None:
@@ -132,9 +132,9 @@ class Admission:
     """The places of one broker's listeners, all together."""
 
     __slots__ = (
+        "_checks",
         "_config_in_force",
         "_hall",
-        "_looks",
         "_memory",
         "_of_strangers",
         "_per_host",
@@ -165,7 +165,7 @@ class Admission:
         self._per_host: Counter[str] = Counter()
         self._per_listener: Counter[str] = Counter()
         self._hall: Places[Connection] = Places(HALL_PLACES, self.refuse, nodes=nodes)
-        self._looks: dict[Connection, int] = {}
+        self._checks: dict[Connection, int] = {}
         """How often each in the hall was looked at."""
         self._of_strangers = 0
         """Bytes of memory."""
@@ -191,7 +191,7 @@ class Admission:
                 self._let_in(connection)
                 return
         self._hall.enter(connection, connection.peer_host)
-        self._looks[connection] = 0
+        self._checks[connection] = 0
         connection.standing = ConnectionStanding.IN_HALL
         connection.gate.enter_hall(connection)
         if delay is not None:
@@ -223,11 +223,11 @@ class Admission:
 
     def check_hall(self, connection: Connection) -> None:
         """Refuse connections that have been in the hall for too long; called once a second."""
-        looks = self._looks.get(connection)
-        if looks is None:
+        checks = self._checks.get(connection)
+        if checks is None:
             return
-        self._looks[connection] = looks + 1
-        if looks >= HALL_LOOKS:
+        self._checks[connection] = checks + 1
+        if checks >= HALL_CHECKS:
             self.refuse(connection)
 
     def refuse(self, connection: Connection) -> None:
@@ -269,7 +269,7 @@ class Admission:
 
     def _leave_hall(self, connection: Connection) -> None:
         self._hall.leave(connection)
-        self._looks.pop(connection, None)
+        self._checks.pop(connection, None)
 
 
 def _cost(connection: Connection) -> int:

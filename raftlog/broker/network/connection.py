@@ -63,7 +63,7 @@ _PRODUCE: Final = 0
 
 
 class State(IntEnum):
-    """How far a connection is in its life. It only moves down this list, or between the two ways to finish."""
+    """The stages in a connection's life. It only moves down this list, or between the two ways to finish."""
 
     OPEN = 0
     FINISHING_PRODUCE = 1

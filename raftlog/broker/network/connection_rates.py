@@ -1,4 +1,4 @@
-"""How many connections a second clients make: of one address (KIP-612's quota), of a listener, of all (KIP-612).
+"""Limits the connections a second of one address (KIP-612's quota), of a listener, and of all (KIP-612).
 
 A connection beyond its address's quota waits in the hall, unread, and is refused with its first request. Beyond the
 rate of a listener or of the broker, a client is admitted, but read only when its turn has come.
@@ -19,7 +19,7 @@ RATE_SETTING: Final = "max.connection.creation.rate"
 
 
 class Delay(NamedTuple):
-    """How long a new connection is not read; `limit` is the quota or setting that requires it."""
+    """The time for which a new connection is not read; `limit` is the quota or setting that requires it."""
 
     limit: str
     seconds: float

@@ -1,6 +1,6 @@
-"""How fast the bytes that a connection holds must move, and whether they do.
+"""Checks whether the bytes that a connection holds move fast enough.
 
-Bytes are counted against time, so a large frame may take as long as it needs. Time is counted in looks
+Bytes are counted against time, so a large frame may take as long as it needs. Time is counted in checks
 (`idle_connections.py`), so a pause of our own loop counts against no connection.
 
 | what | pace |
@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-LOOK_S: Final = 1.0
+CHECK_INTERVAL_S: Final = 1.0
 
 
 class Pace(NamedTuple):
-    """How many bytes must move each second, and by how many seconds they may fall behind."""
+    """The bytes that must move each second, and the seconds by which they may fall behind."""
 
     bytes_per_second: int
     patience_s: float
@@ -42,5 +42,5 @@ class ConnectionProgress:
         """Return whether the count has fallen behind by more than the pace allows."""
         gained_s = (count - self._seen) / pace.bytes_per_second
         self._seen = count
-        self._credit_s = min(self._credit_s + gained_s, pace.patience_s) - LOOK_S
+        self._credit_s = min(self._credit_s + gained_s, pace.patience_s) - CHECK_INTERVAL_S
         return self._credit_s < 0

@@ -33,7 +33,7 @@ SMALL_REST_BYTES: Final = 64 * 1024
 SMALL_RESTS_SHARE: Final = 8
 """The extra room, as a fraction of the account's limit: one eighth."""
 
-LEAST_ROOM_BYTES: Final = 256
+MIN_ROOM_BYTES: Final = 256
 LARGE_BYTES: Final = 64 * 1024
 """A partial frame of this size or more is received into an mmap of its own instead of a bytearray."""
 
@@ -104,7 +104,7 @@ class FrameRest:
         size = self.size
         grown: bytearray | mmap
         if size < LARGE_BYTES:
-            grown = bytearray(min(needed, max(2 * size, LEAST_ROOM_BYTES)))
+            grown = bytearray(min(needed, max(2 * size, MIN_ROOM_BYTES)))
         else:
             grown = self._mappings.take(needed)
         grown[:size] = self._buffer[:size]

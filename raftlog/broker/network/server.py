@@ -161,7 +161,7 @@ class BrokerServer:
         self.arrivals = Arrivals(self.loop, self.stopwatch, handshake_api_key=HANDSHAKE_KEY)
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
-        self.key_looks = asyncio.Lock()
+        self.walk_lock = asyncio.Lock()
         """One batch at a time is decompressed to walk its records."""
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()

@@ -30,7 +30,7 @@ from raftlog.broker.links.tls import (
 from raftlog.broker.network.tls_handshake import Accept, HandshakePlaces, TlsHandshake
 from raftlog.security.acls import ANONYMOUS
 
-LOOK_EVERY_S: Final = 3.0
+CHECK_INTERVAL_S: Final = 3.0
 """The maximum time until new files are found, in seconds."""
 
 _VERIFY: Final = {
@@ -186,7 +186,7 @@ class ServerTls:
 async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
     """Load new files for as long as this runs."""
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(CHECK_INTERVAL_S)
         for each in servers:
             await each.reload_if_changed(offload)
 

@@ -94,7 +94,7 @@ class LogCleaner:
         found: list[tuple[float, int, Partition]] = []
         self._take_touched()
 
-        def look(partition: Partition) -> None:
+        def add_if_due(partition: Partition) -> None:
             if partition.leader_epoch < 0:
                 return
             if not self._failures.is_due(CHORE, str(partition.name), now()):
@@ -103,7 +103,7 @@ class LogCleaner:
             if bounds is not None and bounds.is_due(partition.log.config):
                 found.append((-bounds.ratio, len(found), partition))
 
-        await each_part(self._env, self.compacted_on(volume), look)
+        await each_part(self._env, self.compacted_on(volume), add_if_due)
         return [partition for _, _, partition in sorted(found)]
 
     def _bounds(self, partition: Partition) -> LogToClean | None:
@@ -197,9 +197,9 @@ class LogCleaner:
             self._replicas.logs.report(volume, error)
         self._note_failure(partition, error)
         if isinstance(error, CorruptMessage):
-            await self._look(partition, position, error)
+            await self._report_damage(partition, position, error)
 
-    async def _look(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
+    async def _report_damage(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
         """Have the log check what a cleaning found damaged, as a reader would, so that the replica is repaired."""
         log.warning(
             "compaction_found_damage", topic=partition.topic, partition=partition.index, reason=str(error)

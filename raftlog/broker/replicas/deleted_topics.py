@@ -13,7 +13,7 @@ MAX_DELETED_TOPICS: Final = 10_000
 
 
 class DeletedTopics:
-    """`now` gives loop seconds."""
+    """The names of recently deleted topics. `now` returns loop seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

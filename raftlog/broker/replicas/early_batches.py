@@ -25,7 +25,7 @@ MAX_EARLY_PARTITIONS: Final = 1000
 
 
 class EarlyBatches:
-    """`now` gives loop seconds. Partitions are named as in requests, by the topic's name or id."""
+    """Batches refused before their replica existed, by the name or id of their topic. `now` is loop time."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

@@ -24,14 +24,14 @@ COLUMNS: Final = ("permission", "principal", "operation", "host", "resource", "p
 
 
 class Pattern(StrEnum):
-    """How a resource's name is meant in a rule."""
+    """The pattern type of a resource's name in a rule."""
 
     LITERAL = "literal"
     PREFIXED = "prefixed"
 
 
 class PatternSearch(StrEnum):
-    """How a resource's name is meant where rules are looked for."""
+    """The pattern type of a resource's name in a search for rules."""
 
     LITERAL = "literal"
     PREFIXED = "prefixed"

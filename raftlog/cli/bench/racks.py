@@ -1,4 +1,4 @@
-"""The part of `raftlog bench` about racks: the bytes that consumers fetch from other racks, with and without a rack."""
+"""The part of `raftlog bench` about racks: how soon consumers read there, and the bytes that they fetch from others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, Final
 from raftlog.base.config.broker import RACK_AWARE_SELECTOR
 from raftlog.cli.bench.figure import Figure
 from raftlog.testing.cluster import Cluster
-from raftlog_chaos.bench import measure
+from raftlog_chaos.bench import far_reads, measure
+from raftlog_chaos.sweep import silence
 
 TOPIC: Final = "bench"
 PARTITIONS: Final = 6
@@ -26,7 +27,11 @@ Make = Callable[..., Figure]
 
 
 def between_racks(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Figure]:
-    """Yield what consumers in three racks, with a node in each, receive from other racks: by librdkafka's counters."""
+    """Yield what consumers in three racks, with a node in each, receive from other racks: by librdkafka's counters.
+
+    Before that, how soon they read at the followers in their racks, in the simulator.
+    """
+    yield from _at_followers(make)
     racks = {each: {"broker.rack": rack_of(each)} for each in NODES}
     settings = {"replica.selector.class": RACK_AWARE_SELECTOR}
     with closing(Cluster(len(NODES), settings=settings, node_settings=racks)) as cluster:
@@ -44,6 +49,19 @@ def between_racks(make: Make, create: Callable[[Cluster, str, int], None]) -> It
                 crossed += sum(size for node, size in received.items() if node != each)
             note = f"of {total / 1e6:.0f} MB that a consumer in each rack reads"
             yield make("racks", f"from other racks, {where}", crossed / 1e6, "MB", note=note)
+
+
+def _at_followers(make: Make) -> Iterator[Figure]:
+    """Yield the medians of writing and reading with racks 2 ms and 40 ms apart."""
+    silence()  # the simulated nodes log into this process
+    found = far_reads.measure_far_reads()
+    yield make("racks", "acks=all p50, simulated", found[0].produced_s * 1e3, "ms")
+    for each in found:
+        what = f"p50 at a follower {each.round_s * 1e3:g} ms away"
+        note = "simulated; the aim is that of acks=all and one round"
+        yield make(
+            "racks", what, each.consumed_s * 1e3, "ms", round(each.bound_s * 1e3, 1), "at most", note=note
+        )
 
 
 def rack_of(node_id: int) -> str:

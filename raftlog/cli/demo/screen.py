@@ -1,4 +1,4 @@
-"""How the demo talks: a progress bar on a terminal, plain lines elsewhere, always on standard error."""
+"""Shows the demo's progress: a bar on a terminal, plain lines elsewhere, always on standard error."""
 
 from __future__ import annotations
 

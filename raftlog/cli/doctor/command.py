@@ -57,7 +57,7 @@ def check_secret(node: NodeConfig) -> Iterator[Finding]:
         )
 
 
-LOOKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
+CHECKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
     check_limits,
     check_versions,
     check_clock,
@@ -74,8 +74,8 @@ LOOKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
 def examine(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
     """Yield all findings, in the order of the report."""
     yield from check_config(node, file)
-    for look in LOOKS:
-        yield from look(node)
+    for check in CHECKS:
+        yield from check(node)
 
 
 def doctor(

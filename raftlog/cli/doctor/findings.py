@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How bad it is: fine, worth knowing, or to be mended before the node is relied on."""
+    """The severity of a finding: fine, worth knowing, or to be fixed before the node is relied on."""
 
     OK = "ok"
     NOTE = "note"

@@ -1,4 +1,4 @@
-"""Input as records, as kcat reads it: messages split at a delimiter, keys split off, empty messages skipped."""
+"""Reads records from input as kcat does: messages split at a delimiter, keys split off, empty messages skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a message becomes a record: -D, -K, -k and -Z."""
+    """The options for the format of a message: -D, -K, -k and -Z."""
 
     delimiter: bytes = b"\n"
     key_delimiter: bytes | None = None
@@ -39,7 +39,7 @@ class Shape:
 def messages(
     read: Callable[[int], bytes], delimiter: bytes, max_bytes: int = MAX_MESSAGE_BYTES
 ) -> Iterator[bytes]:
-    """Yield what stands between delimiters, but for what is empty; the last may do without. Raises Failure."""
+    """Yield the messages between delimiters, except empty ones; the last needs no delimiter. Raises Failure."""
     rest, count = b"", 0
     while chunk := read(CHUNK_BYTES):
         *whole, rest = (rest + chunk).split(delimiter)

@@ -48,7 +48,7 @@ REQUEST_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """How many trips, from which seed, read by which connector, on which Spark."""
+    """The number of trips, the seed, the connector that reads them, and the Spark master."""
 
     trips: int
     seed: int
@@ -185,7 +185,7 @@ def _run(cluster: Cluster, folder: Path, options: DemoOptions) -> Report:
         try:
             killed, first = _stream(cluster, lines, jobs, screen)
             screen.say("both jobs once more, from their checkpoints, up to the end")
-            second = _both(jobs, 0.0, Control(hear=screen.hear), lambda: None)
+            second = _both(jobs, 0.0, Control(on_batch=screen.on_batch), lambda: None)
         finally:
             jobs.spark.stop()
         return _judge(folder, lines, [first, second], killed=killed, seconds=time.monotonic() - began)
@@ -209,11 +209,11 @@ def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> 
     started = threading.Event()
     killed: list[int] = []
 
-    def hear(done: BatchDone) -> None:
+    def on_batch(done: BatchDone) -> None:
         started.set()
-        screen.hear(done)
+        screen.on_batch(done)
 
-    control = Control(hear=hear)
+    control = Control(on_batch=on_batch)
 
     def meanwhile() -> None:
         sender = threading.Thread(target=_send, args=(cluster.bootstrap_servers, lines, started), daemon=True)

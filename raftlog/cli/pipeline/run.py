@@ -134,7 +134,7 @@ def _run(name: str, job: Job, options: SourceOptions, *, as_json: bool) -> int:
         with log.inherited():
             spark = make_session(options, name)
         try:
-            control = Control(hear=screen.hear)
+            control = Control(on_batch=screen.on_batch)
             with _stopped_by_signals(control, screen) as caught:
                 summary = job.run(spark, options, control)
         finally:

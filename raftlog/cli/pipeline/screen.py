@@ -1,4 +1,4 @@
-"""How a job goes, on standard error: one line that moves on a terminal, plain lines at a pace anywhere else."""
+"""Shows a job's progress on standard error: on a terminal one line that is updated, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from rich.status import Status
 
 from raftlog.pipeline.jobs.control import BatchDone
 
-PACE_S = 2.0
+MIN_INTERVAL_S = 2.0
+"""Between two lines that are not on a terminal."""
 
 
 class Screen:
-    """Use as a context manager; `hear` may be called from any thread."""
+    """Use as a context manager; `on_batch` may be called from any thread."""
 
     def __init__(self, job: str) -> None:
         self._job = job
         self._console = Console(stderr=True, highlight=False)
         self._status: Status | None = None
         self._began = time.monotonic()
-        self._told_at = 0.0
+        self._shown_at = 0.0
         self._rows = 0
 
     def __enter__(self) -> Self:
@@ -39,18 +40,19 @@ class Screen:
             self._status.stop()
 
     def say(self, text: str) -> None:
+        """Show a text behind the name of the job."""
         if self._status is not None:
             self._status.update(f"{self._job}: {text}")
         else:
             print(f"{self._job}: {text}", file=sys.stderr, flush=True)
 
-    def hear(self, done: BatchDone) -> None:
-        """Report a batch; if lines are kept, only some."""
+    def on_batch(self, done: BatchDone) -> None:
+        """Show a batch; off a terminal only some of them."""
         self._rows += done.rows
         now = time.monotonic()
-        if self._status is None and now - self._told_at < PACE_S:
+        if self._status is None and now - self._shown_at < MIN_INTERVAL_S:
             return
-        self._told_at = now
+        self._shown_at = now
         rate = done.rows / done.seconds if done.seconds else 0.0
         self.say(
             f"batch {done.batch}, {self._rows:,} records in {now - self._began:.0f} s, "

@@ -162,7 +162,7 @@ def _read_topics(topics: TopicsByName, readers: _Readers) -> list[_Topic]:
 
 
 class _Sizes:
-    """How many partitions each member has, by its rank; and the bits of the members of each size."""
+    """The number of partitions of each member, by its rank; and the bits of the members of each size."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.of = sizes

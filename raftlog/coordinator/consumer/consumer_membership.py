@@ -29,7 +29,7 @@ AssignmentEpochs = tuple[tuple[int, Partitions], ...]
 
 
 class MemberState(IntEnum):
-    """How far a member is with its target; the numbers are Apache Kafka's, as in records."""
+    """The progress of a member towards its target; the numbers are Apache Kafka's, as in records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1

@@ -40,7 +40,7 @@ NO_GROUP: Final = ConsumerMembership()
 
 
 class DecisionScope(IntEnum):
-    """How many consequences of a change are decided: fewer if all do not fit into a batch of the journal."""
+    """The consequences of a change that are decided: fewer if all do not fit into a batch of the journal."""
 
     ALL = 0
     STEPS_LATER = 1

@@ -70,7 +70,7 @@ def audit(spark: SparkSession, options: AuditOptions, control: Control | None = 
     spans = _spans(options)
     try:
         verdicts, examples = _judge_all(spark, options, spans)
-        control.hear(BatchDone(0, sum(each.records for each in verdicts), time.monotonic() - began))
+        control.on_batch(BatchDone(0, sum(each.records for each in verdicts), time.monotonic() - began))
         corrupt = {TopicPartition(each.topic, each.partition) for each in verdicts if each.corrupt}
         frame = _read(spark, options, {at: span for at, span in spans.items() if at not in corrupt})
         twice = _twice(frame, options.identity) if options.identity and frame is not None else Twice()

@@ -19,7 +19,7 @@ Connector = Literal["raftlog", "kafka"]
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """Which records a job reads, from where, and on which Spark."""
+    """The records that a job reads, their cluster, and the Spark master."""
 
     topics: tuple[str, ...] = setting("topics to read", ())
     topic_pattern: str = setting("or all topics whose whole name matches this regular expression", "")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BatchDone:
-    """One batch is where it belongs. `rows` it read, `behind` records the log has beyond it (None: not known)."""
+    """A batch was written. `rows`: records read; `behind`: records of the log after these, None if unknown."""
 
     batch: int
     rows: int
@@ -20,21 +20,21 @@ class BatchDone:
     behind: int | None = None
 
 
-def _hear_nothing(_batch: BatchDone) -> None:
+def _ignore(_batch: BatchDone) -> None:
     pass
 
 
 @dataclass(slots=True)
 class Control:
-    """Set `stopping` to end a job after its batch; `hear` is called from another thread after each batch."""
+    """Set `stopping` to end a job after its batch; `on_batch` is called from another thread after each batch."""
 
     stopping: threading.Event = field(default_factory=threading.Event)
-    hear: Callable[[BatchDone], None] = _hear_nothing
+    on_batch: Callable[[BatchDone], None] = _ignore
 
 
 class JobError(RuntimeError):
-    """A job cannot go on; the message says what a person can do."""
+    """A job cannot go on; the message says what to do."""
 
 
 class MissingError(JobError):
-    """A piece that the job stands on is not on this machine: Java, PySpark, a jar."""
+    """A requirement of the job is not on this machine: Java, PySpark, a jar."""

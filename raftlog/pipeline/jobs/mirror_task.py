@@ -15,10 +15,10 @@ from raftlog.pipeline.jobs.offset_map import runs
 from raftlog.pipeline.login import DENIED, denied
 
 SOURCE_HEADER: Final = "raftlog.mirror.source"
-LOOK_BACK: Final = 500
-"""Records at a target's end that are looked at first; four times as many each time that was not enough."""
+FIRST_READ_BACK: Final = 500
+"""Records at a target's end that are read first; four times as many each time that was not enough."""
 PATIENCE_S: Final = 120.0
-MOST_DIGITS: Final = 19
+MAX_DIGITS: Final = 19
 """The maximum number of digits of an offset."""
 RUNS: Final = pa.schema(
     [
@@ -34,7 +34,7 @@ RUNS_DDL: Final = "topic string, partition int, source long, target long, record
 
 
 class NotCopied(RuntimeError):
-    """Some records are not known to be at the target; Spark runs the task again, or the job ends."""
+    """It is unknown whether some records are at the target; Spark runs the task again, or the job ends."""
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ def copied_offset(headers: Iterable[tuple[str, bytes | None]] | None, source: st
     """
     named = [value for name, value in headers or () if name == SOURCE_HEADER]
     origin, _, number = (named[-1] if named and named[-1] else b"").decode(errors="replace").rpartition("/")
-    if origin != source or len(number) > MOST_DIGITS or not (number.isascii() and number.isdigit()):
+    if origin != source or len(number) > MAX_DIGITS or not (number.isascii() and number.isdigit()):
         return None
     return int(number)
 
@@ -174,7 +174,7 @@ def _already(
     tp = TopicPartition(*target)
     try:
         low, end = consumer.get_watermark_offsets(tp, timeout=PATIENCE_S, cached=False)
-        back = LOOK_BACK
+        back = FIRST_READ_BACK
         while True:
             begin = max(low, end - back)
             found = _copies(consumer, tp, (begin, end), source=source, settings=settings)

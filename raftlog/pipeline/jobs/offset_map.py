@@ -1,4 +1,4 @@
-"""Which offset of the target cluster holds which record of the source: what a mirror job writes down (MirrorMaker's
+"""Maps offsets of the source to offsets of the target cluster, as a mirror job records them (MirrorMaker's
 offset syncs).
 """
 

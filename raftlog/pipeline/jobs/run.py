@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.2
 
 WriteBatch = Callable[["DataFrame", int], int]
-"""Brings a batch where it belongs, replacing what an earlier attempt left, and returns how many records it held."""
+"""Writes a batch, in place of what an earlier attempt wrote, and returns its number of records."""
 
 
 class _StopAsked(Exception):
@@ -67,7 +67,7 @@ class Gate:
         rows = self.write(frame, batch)
         self.batches += 1
         self.rows += rows
-        self.control.hear(BatchDone(batch, rows, time.monotonic() - began))
+        self.control.on_batch(BatchDone(batch, rows, time.monotonic() - began))
 
     def close(self) -> bool:
         """Admit no more batches; return whether none is in progress."""

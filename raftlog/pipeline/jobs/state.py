@@ -1,4 +1,4 @@
-"""How many records are in windows that are not final: read from the state that Spark keeps in a checkpoint."""
+"""Counts the records in windows that are not final, from the state that Spark keeps in a checkpoint."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.broker.fakes import (
 )
 
 INVALID_RECORD = 87
-MOST_TURNS = 1000
+MAX_TURNS = 1000
 COMPACTED = TopicConfig(cleanup_policy=("compact",))
 
 
@@ -61,7 +61,7 @@ def results(pipe: FakeClient) -> list[tuple[int, int]]:
 
 async def all_answered(fake: FakePartitionServer) -> int:
     """Wait until all checks are done; return how many turns the loop had meanwhile."""
-    for turns in range(MOST_TURNS):
+    for turns in range(MAX_TURNS):
         if not fake.server.tasks:
             return turns
         fake.offload.run()

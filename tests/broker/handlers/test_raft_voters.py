@@ -59,6 +59,17 @@ async def test_a_voter_is_added(version: int) -> None:
     assert asked.timeout_ms == 5000
 
 
+@pytest.mark.parametrize(("version", "asked", "waits"), [(0, None, True), (1, True, True), (1, False, False)])
+async def test_an_addition_is_answered_at_the_commit_unless_it_asks_otherwise(
+    version: int, asked: bool | None, waits: bool
+) -> None:
+    """AckWhenCommitted is of version 1 (KIP-1186)."""
+    cluster = setup()
+    changed = {} if asked is None else {"ack_when_committed": asked}
+    assert (await add(cluster, version, **changed)).error_code == 0
+    assert next(each for each in cluster.asked if isinstance(each, AddVoter)).until_committed == waits
+
+
 @pytest.mark.parametrize(("timeout", "timeout_ms"), [(2**31 - 1, 30_000), (60_000, 30_000), (-1, 1_000)])
 async def test_a_request_waits_no_longer_than_its_sender(timeout: int, timeout_ms: int) -> None:
     """The leader makes one change at a time: with a client's own timeout it would refuse others for days."""

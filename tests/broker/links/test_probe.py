@@ -57,7 +57,7 @@ async def test_a_port_without_a_listener_refuses():
 @pytest.mark.parametrize("host", ["a\0b", "x" * 70 + ".example"])
 async def test_a_host_that_is_none_is_unreachable(host):
     """A broker registers what it likes, and a probe that fails ended the controller."""
-    assert await probe(host, 9092) == "unreachable"
+    assert await probe(host, 9092, patience_s=10.0) == "unreachable"
 
 
 async def test_a_connection_that_has_ended_before_it_is_written_to_refuses(monkeypatch):

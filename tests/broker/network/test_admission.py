@@ -14,7 +14,7 @@ from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_log
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, FRAME_BYTES, HELLO, prove_membership
 from raftlog.broker.network.admission import (
     CONNECTION_BYTES,
-    HALL_LOOKS,
+    HALL_CHECKS,
     HALL_PLACES,
     ConnectionStanding,
 )
@@ -45,7 +45,7 @@ def full_world(**config: Any) -> FakePartitionServer:
 
 def look(fake: FakePartitionServer, times: int = 1) -> None:
     for _ in range(times):
-        fake.server.watch._look()
+        fake.server.watch._check_all()
 
 
 async def test_strangers_never_take_a_brokers_place() -> None:
@@ -57,7 +57,7 @@ async def test_strangers_never_take_a_brokers_place() -> None:
     assert pipe.connection.peer == BROKER
     pipe.send(api_versions(1))
     assert pipe.correlation_ids() == [1], "from then on anything is handled"
-    look(fake, HALL_LOOKS + 1)
+    look(fake, HALL_CHECKS + 1)
     assert not pipe.transport.closed
     assert all(each.transport.closed for each in strangers)
     assert (fake.server.admission.strangers, fake.server.admission.brokers) == (2, 1)
@@ -89,7 +89,7 @@ async def test_a_silent_stranger_leaves_the_hall_after_some_seconds() -> None:
     """Its place is for clients that do authenticate."""
     fake = full_world()
     pipe = fake.connect()
-    look(fake, HALL_LOOKS)
+    look(fake, HALL_CHECKS)
     assert not pipe.transport.closed
     look(fake)
     assert pipe.transport.closed

@@ -1,4 +1,4 @@
-"""Connections without progress are closed, after a number of looks rather than seconds; those with some are not."""
+"""Connections without progress are closed, after a number of checks rather than seconds; those with some are not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, LOOK_S
+from raftlog.broker.network.idle_connections import CHECK_INTERVAL_S, FAREWELL_CHECKS
 from raftlog.broker.network.progress import HOLDING_UP, PRESSED, USUAL
 from raftlog.broker.network.request_memory import WINDOW_BYTES
 from tests.broker.fakes import FakeClient, FakePartition, FakePartitionServer, batch, fetch, produce
@@ -22,7 +22,7 @@ LARGE = 10_000_000
 
 def look(fake: FakePartitionServer, times: int = 1) -> None:
     for _ in range(times):
-        fake.server.watch._look()
+        fake.server.watch._check_all()
 
 
 def begin_frame(pipe: FakeClient, size: int = LARGE) -> None:
@@ -224,7 +224,7 @@ async def test_a_closed_connection_does_not_wait_for_a_reader_for_ever() -> None
     pipe.send(whole_fetch())
     pipe.connection.close("no_longer_wanted")
     pipe.transport.closed = False  # close() waits
-    look(fake, FAREWELL_LOOKS)
+    look(fake, FAREWELL_CHECKS)
     assert pipe.transport.closed
     assert fake.server.memory.answers.used == 0
 
@@ -329,9 +329,9 @@ async def test_closing_a_connection_during_a_check_starts_no_second_timer(
     first, second = fake.connect(), fake.connect()
     begin_frame(first)
     for _ in range(PATIENCE // 2):
-        clock.advance(LOOK_S)
+        clock.advance(CHECK_INTERVAL_S)
     begin_frame(second)
     for _ in range(PATIENCE // 2 + 1):
-        clock.advance(LOOK_S)
+        clock.advance(CHECK_INTERVAL_S)
     assert first.transport.closed and not second.transport.closed
     assert len(clock.timers) == 1

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.config.security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from raftlog.broker.network.admission import LOGIN_LOOKS
+from raftlog.broker.network.admission import LOGIN_CHECKS
 from raftlog.broker.network.login import MAX_MESSAGE_BYTES
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -160,12 +160,12 @@ async def test_a_client_that_does_not_log_in_is_closed() -> None:
     fake = closed_world()
     silent, talker, user = fake.connect(), fake.connect(), fake.connect()
     await log_in(user, "PLAIN")
-    look(fake, LOGIN_LOOKS)
+    look(fake, LOGIN_CHECKS)
     talker.send(api_versions(1))
     assert not silent.transport.closed and not talker.transport.closed
     look(fake)
     assert silent.transport.closed and talker.transport.closed
-    look(fake, LOGIN_LOOKS)
+    look(fake, LOGIN_CHECKS)
     assert not user.transport.closed
 
 
@@ -174,7 +174,7 @@ async def test_a_client_that_a_rate_keeps_waiting_is_not_too_slow() -> None:
     fake = closed_world()
     pipe = fake.connect()
     pipe.connection.inbox.mute()
-    look(fake, LOGIN_LOOKS + 1)
+    look(fake, LOGIN_CHECKS + 1)
     assert not pipe.transport.closed
     pipe.connection.unmute()
     await log_in(pipe, "PLAIN")
@@ -355,7 +355,7 @@ async def test_a_broker_proves_the_clusters_secret_instead_of_logging_in() -> No
     assert pipe.connection.peer == BROKER
     pipe.send(produce(9, (0, batch())))
     assert pipe.correlation_ids() == [9]
-    look(fake, LOGIN_LOOKS + 1)
+    look(fake, LOGIN_CHECKS + 1)
     assert not pipe.transport.closed
 
 

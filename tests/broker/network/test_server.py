@@ -211,7 +211,7 @@ def test_a_bound_listener_refuses_until_it_serves(run: Any) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks a hundred times a second, and little patience."""
     for module in (progress, idle_connections):
-        monkeypatch.setattr(module, "LOOK_S", 0.01)
+        monkeypatch.setattr(module, "CHECK_INTERVAL_S", 0.01)
     for module in (progress, inbox, outbox):
         monkeypatch.setattr(module, "USUAL", progress.USUAL._replace(patience_s=0.1))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftlog_chaos.compare.loads import Answer, Load, Measured, Usage
-from raftlog_chaos.compare.parts.cost import LEAST_TICKS, per_gigabyte, per_record
-from raftlog_chaos.compare.parts.latency import LEAST_RECORDS, quantiles
+from raftlog_chaos.compare.parts.cost import MIN_TICKS, per_gigabyte, per_record
+from raftlog_chaos.compare.parts.latency import MIN_RECORDS, quantiles
 
 
 def measured(records: int = 1_000, *, system_s: float = 1.0) -> Measured:
@@ -14,7 +14,7 @@ def measured(records: int = 1_000, *, system_s: float = 1.0) -> Measured:
     return Measured(Load(kind="ack", record_bytes=1_000), answer, Usage(2.0, system_s, 4.0, None, 0))
 
 
-@pytest.mark.parametrize(("records", "told"), [(LEAST_RECORDS - 1, 2), (LEAST_RECORDS, 3)])
+@pytest.mark.parametrize(("records", "told"), [(MIN_RECORDS - 1, 2), (MIN_RECORDS, 3)])
 def test_a_thousandth_is_reported_of_enough_records_only(records, told):
     """Two records decide p99.9 of 2,000."""
     found = quantiles("ack", measured(records))
@@ -32,7 +32,7 @@ def test_cpu_time_is_reported_by_record_and_gigabyte_with_that_of_the_whole_mach
     assert [each.value for each in per_gigabyte("x", measured())] == [2_000.0, 1_000.0, 4_000.0]
 
 
-@pytest.mark.parametrize(("ticks", "better"), [(LEAST_TICKS - 1, None), (LEAST_TICKS, "less")])
+@pytest.mark.parametrize(("ticks", "better"), [(MIN_TICKS - 1, None), (MIN_TICKS, "less")])
 def test_few_ticks_make_no_ratio(ticks, better):
     """The kernel counts in hundredths of a second."""
     _, system, _ = per_record("x", measured(system_s=ticks / 100))

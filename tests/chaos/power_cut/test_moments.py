@@ -8,7 +8,7 @@ from collections import Counter
 from raftlog_chaos.power_cut.moments import (
     FLOWING,
     LOAD,
-    MOST_LOAD_S,
+    MAX_LOAD_S,
     RECOVERY,
     SHARES,
     Moment,
@@ -61,8 +61,8 @@ def test_a_mark_counts_as_often_as_was_drawn_and_only_under_load() -> None:
 def test_a_mark_that_does_not_come_is_missed() -> None:
     """The power is cut all the same, and the report says so."""
     waiting = sight(Moment("compaction", "compaction-begun", 1))
-    assert waiting.wait_s(10.0 + MOST_LOAD_S) is None
-    late = waiting.wait_s(10.1 + MOST_LOAD_S)
+    assert waiting.wait_s(10.0 + MAX_LOAD_S) is None
+    late = waiting.wait_s(10.1 + MAX_LOAD_S)
     assert late == 0.0 and waiting.missed
 
 

@@ -11,7 +11,7 @@ from raftlog_chaos.compare.clients.speech import Clock, main
 from raftlog_chaos.compare.loads import Answer, Load
 
 ANSWER_S: Final = 5.0
-MOST_FAILURES: Final = 20
+MAX_FAILURES: Final = 20
 """After so many connections that were refused in a row, no more are tried."""
 
 
@@ -43,7 +43,7 @@ def connections(load: Load) -> Answer:
     deadline = time.monotonic() + load.seconds + 20
     clock.begin()
     for number in range(load.clients):
-        if in_a_row >= MOST_FAILURES or time.monotonic() > deadline:
+        if in_a_row >= MAX_FAILURES or time.monotonic() > deadline:
             break
         connection = _open(load.servers[number % len(load.servers)], hello)
         if connection is None:

@@ -12,7 +12,7 @@ from raftlog_chaos.compare.systems.system import Refused, System
 
 
 class Scale(NamedTuple):
-    """How much is done. `short` leaves out what takes long."""
+    """The amount of work. `short` leaves out what takes long."""
 
     seconds: float = 2.0
     short: bool = False

@@ -8,7 +8,7 @@ from typing import Final
 from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.loads import CLOCK_TICKS, Measured
 
-LEAST_TICKS: Final = 20
+MIN_TICKS: Final = 20
 """Fewer ticks of the kernel's clock are shown without a ratio: one tick more would change it visibly."""
 
 
@@ -31,4 +31,4 @@ def _kinds(measured: Measured) -> Iterator[tuple[str, float]]:
 
 
 def _sample(name: str, seconds: float, value: float, unit: str) -> Sample:
-    return Sample(name, value, unit, "less" if seconds * CLOCK_TICKS >= LEAST_TICKS else None)
+    return Sample(name, value, unit, "less" if seconds * CLOCK_TICKS >= MIN_TICKS else None)

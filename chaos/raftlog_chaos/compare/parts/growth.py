@@ -1,4 +1,6 @@
-"""How a system grows: with partitions on three brokers, and with brokers. Only for systems with Kafka's protocol."""
+"""Measures how a system grows: with partitions on three brokers, and with brokers. Only for systems with
+Kafka's protocol.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from raftlog_chaos.compare.parts.cost import per_record
 RATES: Final = (200, 1_000, 5_000, 20_000)
 SHORT_RATES: Final = (1_000,)
 RECORD_BYTES: Final = 100
-LEAST_RECORDS: Final = 5_000
+MIN_RECORDS: Final = 5_000
 """The minimum for p99.9. With fewer records, it depends on a handful of them."""
 SLOW_RATE: Final = 200
 LONGER: Final = 3
@@ -97,6 +97,6 @@ def quantiles(name: str, measured: Measured) -> Iterator[Sample]:
     """Yield how long records took; p99.9 only of enough of them."""
     assert measured.answer.took_ms is not None
     for quantile, value in zip(("p50", "p99", "p99.9"), measured.answer.took_ms, strict=True):
-        if quantile == "p99.9" and measured.answer.records < LEAST_RECORDS:
+        if quantile == "p99.9" and measured.answer.records < MIN_RECORDS:
             continue
         yield Sample(f"{name}, {quantile}", value, "ms", "less")

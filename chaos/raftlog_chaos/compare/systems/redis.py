@@ -19,7 +19,7 @@ from raftlog_chaos.compare.systems.system import Missing, Refused
 
 PROGRAM: Final = "redis-server"
 PROBE_S: Final = 2.0
-MOST_CLIENTS: Final = 11_000
+MAX_CLIENTS: Final = 11_000
 
 
 class Redis(Daemons):
@@ -53,7 +53,7 @@ class Redis(Daemons):
             "save": "",
             "appendonly": "yes",
             "appendfsync": "always",
-            "maxclients": str(MOST_CLIENTS),
+            "maxclients": str(MAX_CLIENTS),
             "repl-diskless-sync-delay": "0",
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]

@@ -16,7 +16,7 @@ import msgspec
 from raftlog.testing.progress import patient
 from raftlog_chaos.compare.loads import Kind, Load, Measured, run_client
 
-LEAST_PAUSE_S: Final = 0.01
+MIN_PAUSE_S: Final = 0.01
 READY_S: Final = 90.0
 """A system that is not ready after that time has failed to start."""
 
@@ -171,7 +171,7 @@ def wait_for(holds: Callable[[], object], what: str, *, timeout_s: float = READY
             return time.monotonic() - began
         if looked_at > deadline:
             raise Failed(f"{what}: not within {timeout_s:.0f} s")
-        time.sleep(min(1.0, max(LEAST_PAUSE_S, time.monotonic() - looked_at)))
+        time.sleep(min(1.0, max(MIN_PAUSE_S, time.monotonic() - looked_at)))
 
 
 def drop_from_memory(folder: Path) -> None:

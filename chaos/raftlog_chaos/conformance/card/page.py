@@ -30,7 +30,7 @@ MEANINGS: Final[dict[Outcome, str]] = {
     "not supported": "the broker does not serve a request, or not in the version that is needed",
     "not run": "for a reason given below",
 }
-MOST_SORTS: Final = 40
+MAX_SORTS: Final = 40
 """Rows of the table of differences."""
 EXAMPLES: Final = 3
 FOOTER: Final = (
@@ -125,15 +125,13 @@ def _sorts(card: Card) -> Iterator[str]:
     if not sorts:
         return
     shown = (
-        f"the {MOST_SORTS} most frequent of {len(sorts)}"
-        if len(sorts) > MOST_SORTS
-        else "most frequent first"
+        f"the {MAX_SORTS} most frequent of {len(sorts)}" if len(sorts) > MAX_SORTS else "most frequent first"
     )
     yield f"<h2>What differs <small>by the first difference of each history; {shown}</small></h2>"
     yield '<div class="card"><table class="sorts"><tr><th>histories</th><th class="left">asked</th>'
     yield f'<th class="left">Kafka {escape(card.kafka)}</th><th class="left">{escape(card.broker)}</th>'
     yield '<th class="left">such as</th></tr>'
-    for sort, results in sorts[:MOST_SORTS]:
+    for sort, results in sorts[:MAX_SORTS]:
         examples = ", ".join(_link(each) for each in results[:EXAMPLES])
         place = f"{escape(sort.api)} <small>{escape(sort.field)}</small>"
         yield f'<tr><td>{len(results)}</td><td class="left" title="{escape(sort.path)}">{place}</td>'

@@ -66,7 +66,7 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Card(msgspec.Struct, kw_only=True):
-    """Everything that a run found out. `own` counts the histories that need nodes of their own, which no card has."""
+    """The findings of a run. `own` counts the histories that need nodes of their own, which no card has."""
 
     tool: str
     broker: str

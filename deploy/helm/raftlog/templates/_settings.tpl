@@ -17,10 +17,18 @@
 {{ ternary "SSL" "PLAINTEXT" (and .Values.tls.enabled .Values.tls.controllers) }}
 {{- end -}}
 
-{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... */ -}}
+{{- /* How many voters the cluster began with. */ -}}
+{{- define "raftlog.initialVoters" -}}
+{{- $before := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "raftlog.fullname" .) | default dict -}}
+{{- $annotations := dig "metadata" "annotations" dict $before | default dict -}}
+{{- $known := index $annotations "raftlog/initial-voters" | default (index $annotations "raftlog/voters") -}}
+{{- .Values.initialVoters | default $known | default .Values.voters -}}
+{{- end -}}
+
+{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... Where a node begins: the first voters, as far as they vote now. */ -}}
 {{- define "raftlog.voters" -}}
 {{- $voters := list -}}
-{{- range $number := until (int .Values.voters) -}}
+{{- range $number := until (min (int .Values.voters) (include "raftlog.initialVoters" . | int) | int) -}}
 {{- $voters = append $voters (printf "%d@%s-%d.%s:9093" $number (include "raftlog.fullname" $) $number (include "raftlog.podDomain" $)) -}}
 {{- end -}}
 {{- join "," $voters -}}
@@ -40,6 +48,9 @@
 {{- $_ := set $settings $name (include "raftlog.text" $value) -}}
 {{- end -}}
 {{- $_ := set $settings "controller.quorum.voters" (include "raftlog.voters" .) -}}
+{{- if .Values.dynamicVoters -}}
+{{- $_ := set $settings "controller.quorum.auto.join.enable" "true" -}}
+{{- end -}}
 {{- $_ := set $settings "controller.listener.names" "CONTROLLER" -}}
 {{- $_ := set $settings "inter.broker.listener.name" "CLIENTS" -}}
 {{- $_ := set $settings "listener.security.protocol.map" (printf "CLIENTS:%s,%sCONTROLLER:%s" $protocol (ternary (printf "EXTERNAL:%s," $protocol) "" .Values.external.enabled) (include "raftlog.controllersProtocol" .)) -}}

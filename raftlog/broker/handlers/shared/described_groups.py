@@ -108,8 +108,7 @@ async def _describe(
 
 
 async def described_assignment(broker: BrokerContext, make: Any, partitions: Partitions) -> Any:
-    """A deleted topic no longer has a name, and is left out."""
-
+    """Return the assignment with topic names. A deleted topic no longer has a name, and is left out."""
     image = broker.image()
 
     def topic(topic_id: UUID, indexes: Iterable[int]) -> Any:

@@ -41,7 +41,7 @@ PARTITIONS_AT_ONCE: Final = 1_000
 
 
 class FetchReader:
-    """How a fetch reads its partitions, and what its last pass over them found."""
+    """Reads the partitions of a fetch, and keeps the findings of its last pass over them."""
 
     __slots__ = (
         "cold",

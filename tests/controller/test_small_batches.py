@@ -1,0 +1,56 @@
+"""Decisions that take several batches: what the next batch must not undo, and what needs no further request."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.controller import leader_and_isr
+from tests.controller.controller_cluster import ControllerCluster
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ControllerCluster:
+    """Two partition records fill a batch."""
+    monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 2)
+    cluster = ControllerCluster(min_insync_replicas=2)
+    cluster.start(1, 2, 3)
+    return cluster
+
+
+def test_a_controlled_shutdown_of_many_partitions_needs_one_heartbeat(cluster: ControllerCluster) -> None:
+    """The leaderships move batch by batch; the next heartbeat says that the broker may stop."""
+    cluster.assign("t", *[(1, 2)] * 7)
+    reply = cluster.heartbeat(1, want_shutdown=True)
+    assert not reply.should_shutdown, "the first batch has moved two"
+    assert {(each.leader, each.isr) for each in cluster.image.topics["t"].partitions} == {(2, (2,))}
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown
+
+
+def test_a_broker_is_unfenced_with_no_damaged_replica_in_sync(cluster: ControllerCluster) -> None:
+    """However many partitions wait for it: the batch after it would elect that replica."""
+    cluster.assign("t", *[(1, 2)] * 7)
+    cluster.die(2)
+    cluster.die(1)
+    last = cluster.image.topics["t"]
+    assert {each.leader for each in last.partitions} == {-1}
+    cluster.active.peer_connected(1, cluster.now)
+    cluster.register(1)
+    cluster.commit_at_once = False
+    cluster.heartbeat(1, damaged=((last.topic_id, 6),))
+    cluster.commit(1)
+    state = cluster.image.topics["t"].partitions[6]
+    assert not cluster.image.brokers[1].fenced and (state.isr_lost or 1 not in state.isr)
+    cluster.commit()
+    state = cluster.image.topics["t"].partitions[6]
+    assert state.isr_lost or state.leader != 1
+
+
+def test_a_broker_asks_to_be_fenced_while_another_dies(cluster: ControllerCluster) -> None:
+    """As with a failed disk: neither decision elects again what the other has taken offline."""
+    cluster.assign("t", *((1, 2)[:: 1 if number % 2 else -1] for number in range(20)))
+    cluster.commit_at_once = False
+    cluster.heartbeat(1, want_fence=True)
+    cluster.die(2)
+    cluster.commit(60)
+    assert cluster.image.brokers[1].fenced and cluster.image.brokers[2].fenced
+    assert len(cluster.journal) == cluster.commit_index, "it comes to rest"
