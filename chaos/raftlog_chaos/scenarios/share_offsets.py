@@ -263,7 +263,7 @@ class ShareOffsets(Leaving):
     # -- trouble -------------------------------------------------------------------------------------------
 
     async def trouble(self) -> None:
-        """Crash or hang a broker that takes part, or none, at any moment of the change."""
+        """Crash or hang a broker that takes part, at any moment of the change, or none."""
         topic = self.chance.choice((JOBS, SHARE_GROUP_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, ""))
         await asyncio.sleep(self.a_while(0.0, 0.05, 0.5))
         state = self.cluster.state(topic, 0) if topic else None
