@@ -21,7 +21,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_DIRECTORY
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter, UpdateVoter
 from raftlog.quorum.voter_requests import VoterRequests
-from raftlog.quorum.voters_record import Voter, VotersRecord
+from raftlog.quorum.voters_record import Voter
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER
 from tests.quorum.changing import Changing, run
 
