@@ -19,6 +19,7 @@ from raftlog.quorum.known_voters import KnownVoters
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.own_move import OwnMove
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
+from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.rpc import RpcClient
 from raftlog.quorum.voter_proposal import VoterProposal
@@ -217,6 +218,11 @@ def ask_no_successor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OwnMove, "look", look_as_follower)
 
 
+def believe_an_uncommitted_move(patch: pytest.MonkeyPatch) -> None:
+    """A voter asks a new leader for its new address only if its log lacks that before it follows the leader."""
+    patch.setattr(Quorum, "may_have_moved", property(lambda quorum: quorum.own_move is not None))
+
+
 def forget_the_config_once_settled(patch: pytest.MonkeyPatch) -> None:
     """A node without a vote that has read a set dials the addresses of that set alone."""
     settle = Observer._settle_on_voters
@@ -355,6 +361,14 @@ PLANTS = [
         "KIP-853 UpdateRaftVoter",
         plant=ask_no_successor,
         note="a leader's new address is never known",
+    ),
+    row(
+        "uncommitted-move-believed",
+        "KIP-853 UpdateRaftVoter",
+        plant=believe_an_uncommitted_move,
+        note="a truncated new address is asked for no more",
+        test="tests/quorum/test_voter_moves.py::"
+        "test_a_moved_voter_asks_again_if_the_set_with_its_address_is_truncated",
     ),
     row(
         "config-forgotten-once-settled",
