@@ -294,12 +294,13 @@ class LedSharePartition(Guard):
 def fetched_batches(
     records: Buffer, aborted: Sequence[tuple[int, int]] | None, *, read_committed: bool
 ) -> list[FetchedBatch]:
-    """Return the record batches that a fetch has read. `aborted`: producer id and first offset, in order of offsets.
+    """Return the record batches that a fetch has read. `aborted`: producer id and first offset, in any order.
 
     With `read_committed`, aborted and control batches are withheld. Without, members skip control batches themselves.
     """
     found: list[FetchedBatch] = []
-    waiting, open_aborted = list(aborted or ())[::-1], set[int]()
+    waiting = sorted(aborted or (), key=lambda each: each[1], reverse=True)
+    open_aborted = set[int]()
     for _, header in iter_headers(memoryview(records)):
         last_offset = header.end_offset - 1
         while waiting and waiting[-1][1] <= last_offset:

@@ -17,7 +17,11 @@ from raftlog.base.errors import (
     KafkaError,
     UnknownServerError,
 )
-from raftlog.broker.coordination.led_share_partition import RETRY_S, LedSharePartition, fetched_batches
+from raftlog.broker.coordination.led_share_partition import (
+    RETRY_S,
+    LedSharePartition,
+    fetched_batches,
+)
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.records.batch import (
@@ -381,6 +385,10 @@ def test_aborted_and_control_batches_are_withheld() -> None:
         (10, True),
     ]
     assert not any(each.is_withheld for each in fetched_batches(log, None, read_committed=False))
+    overlapping = data(0, 2) + data(2, 1) + marker(4, 1, commit=False) + marker(5, 2, commit=False)
+    in_order_of_their_ends = [(1, 2), (2, 0)]
+    read = fetched_batches(overlapping, in_order_of_their_ends, read_committed=True)
+    assert all(each.is_withheld for each in read)
 
 
 def test_locks_are_renewed_only_where_the_group_allows_it() -> None:
