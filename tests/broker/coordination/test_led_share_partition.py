@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     UnknownServerError,
 )
 from raftlog.broker.coordination.led_share_partition import (
+    MOST_BATCHES,
     RETRY_S,
     LedSharePartition,
     fetched_batches,
@@ -389,6 +390,13 @@ def test_aborted_and_control_batches_are_withheld() -> None:
     in_order_of_their_ends = [(1, 2), (2, 0)]
     read = fetched_batches(overlapping, in_order_of_their_ends, read_committed=True)
     assert all(each.is_withheld for each in read)
+
+
+def test_a_read_of_very_many_batches_is_looked_at_in_part() -> None:
+    """A turn of the loop looks at so many batches; the next fetch goes on behind them."""
+    batch = build_batch([new_record(None, b"", timestamp=1)])
+    log = b"".join(offset.to_bytes(8, "big") + batch[8:] for offset in range(MOST_BATCHES + 5))
+    assert fetched_batches(log, None, read_committed=False)[-1].last_offset == MOST_BATCHES - 1
 
 
 def test_locks_are_renewed_only_where_the_group_allows_it() -> None:
