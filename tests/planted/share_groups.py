@@ -286,6 +286,11 @@ def deliver_aborted_records(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def take_aborted_in_order_of_their_ends(patch: pytest.MonkeyPatch) -> None:
+    """Of aborted transactions that overlap, the records of the last to end are delivered."""
+    patch.setattr(led_share_partition, "sorted", lambda aborted, **_: list(aborted)[::-1], raising=False)
+
+
 def wait_behind_aborted_records(patch: pytest.MonkeyPatch) -> None:
     """The machine forgets what it withheld, so a group waits at its first aborted record for ever."""
     patch.setattr(SharePartition, "_archive", lambda machine, first_offset, end_offset: None)
@@ -328,6 +333,13 @@ PLANTS = [
     ),
     Plant("share-isolation-ignored", "KIP-932 read_committed", play, ignore_the_isolation_level, 6.0),
     Plant("share-aborted-delivered", "KIP-932 read_committed", play, deliver_aborted_records, 6.0),
+    Plant(
+        "share-overlapping-aborted-delivered",
+        "KIP-932 read_committed",
+        play,
+        take_aborted_in_order_of_their_ends,
+        6.0,
+    ),
     Plant("share-waits-for-aborted", "KIP-932 read_committed", play, wait_behind_aborted_records, 6.0),
     Plant("share-live-snapshots-pruned", "KIP-932 state lost", play, prune_up_to_the_newest_snapshot, 6.0),
     Plant(

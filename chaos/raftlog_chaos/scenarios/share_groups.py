@@ -48,6 +48,9 @@ SETTLED_S: Final = 20.0
 TRANSACTIONAL: Final = 0.1
 """How often a look at the leader writes a batch or marker of a transaction."""
 
+PRODUCER_IDS: Final = (7_000, 7_001)
+"""The producers of transactions. Those of one may end before those of the other that began earlier."""
+
 MOVED_S: Final = 5.0
 """A leadership moves within this after its broker is cut off, virtual seconds."""
 
@@ -85,7 +88,10 @@ class ShareGroups(Leaving):
         self.read_committed = chance.random() < 0.7
         """Whether the first group gets no records of open and aborted transactions."""
         self.calm = False
-        self.ledger = Ledger(loop.stream("ledger"))
+        self.ledgers = [
+            Ledger(loop.stream(f"ledger{producer_id}"), producer_id=producer_id)
+            for producer_id in PRODUCER_IDS
+        ]
         self.books: dict[tuple[str, int], ShareGroupModel] = {}
         self.jobs: list[Producer] = []
         self.workers: list[ShareWorker] = []
@@ -172,14 +178,15 @@ class ShareGroups(Leaving):
             await asyncio.sleep(LOOK_S)
 
     def _write_transactions(self) -> None:
-        """Write a batch or marker of the ledger, whose transactions end in the calm."""
+        """Write a batch or marker of each ledger, whose transactions end in the calm."""
         found = self.cluster.leader_replica(JOBS, 0)
         if found is None or not self.has_transactions:
             return
-        if self.calm:
-            found[0].host.call(self.ledger.finish, found[1])
-        elif self.chance.random() < TRANSACTIONAL:
-            found[0].host.call(self.ledger.step, found[1])
+        for each in self.ledgers:
+            if self.calm:
+                found[0].host.call(each.finish, found[1])
+            elif self.chance.random() < TRANSACTIONAL:
+                found[0].host.call(each.step, found[1])
 
     def _look_at_states(self, context: BrokerContext) -> None:
         for leader_epoch, key, state in context.share_states.committed_states():
@@ -350,7 +357,7 @@ class ShareGroups(Leaving):
             worker.stopping = True
 
     def _is_settled(self, book: ShareGroupModel) -> bool:
-        if self.has_transactions and self.ledger.is_open:
+        if self.has_transactions and any(each.is_open for each in self.ledgers):
             return False
         found = self.cluster.leader_replica(*book.where)
         led = None if found is None else self._reign(book, found[0].host.name)

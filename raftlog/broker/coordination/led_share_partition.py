@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from math import inf
 from typing import Final, Protocol
 
@@ -45,6 +46,9 @@ from raftlog.sharing.share_partition import SharePartition
 
 RETRY_S: Final = 0.5
 """Pause after a write that failed, when locks that were given up wait for another."""
+
+MOST_BATCHES: Final = 2_000
+"""Record batches of a read that are looked at, in a turn of the loop. A later fetch goes on behind them."""
 
 FENCED: Final = (FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, UnknownTopicOrPartition)
 """Errors of a share coordinator after which this broker's knowledge is void. InvalidRequest: the state is not
@@ -295,13 +299,14 @@ class LedSharePartition(Guard):
 def fetched_batches(
     records: Buffer, aborted: Sequence[tuple[int, int]] | None, *, read_committed: bool
 ) -> list[FetchedBatch]:
-    """Return the record batches that a fetch has read. `aborted`: producer id and first offset, in order of offsets.
+    """Return the first record batches that a fetch has read. `aborted`: producer id and first offset, in any order.
 
     With `read_committed`, aborted and control batches are withheld. Without, members skip control batches themselves.
     """
     found: list[FetchedBatch] = []
-    waiting, open_aborted = list(aborted or ())[::-1], set[int]()
-    for _, header in iter_headers(memoryview(records)):
+    waiting = sorted(aborted or (), key=lambda each: each[1], reverse=True)
+    open_aborted = set[int]()
+    for _, header in islice(iter_headers(memoryview(records)), MOST_BATCHES):
         last_offset = header.end_offset - 1
         while waiting and waiting[-1][1] <= last_offset:
             open_aborted.add(waiting.pop()[0])

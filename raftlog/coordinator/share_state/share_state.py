@@ -6,6 +6,7 @@ topic before the oldest live snapshot is redundant, so that topic is pruned inst
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -93,19 +94,25 @@ ShareRecord = ShareSnapshot | ShareUpdate
 
 
 def apply(state: ShareState, records: tuple[ShareRecord, ...]) -> ShareState:
-    """Return the state after the records."""
-    for record in records:
-        if isinstance(record, ShareSnapshot):
-            state = UNINITIALIZED if record.state is None else record.state
+    """Return the state after the records. Updates that follow one another are merged at once."""
+    for of_kind, some in groupby(records, key=type):
+        if of_kind is ShareUpdate:
+            state = _updated(state, tuple(some))
         else:
-            state = merge(
-                state,
-                leader_epoch=record.leader_epoch,
-                start_offset=record.start_offset,
-                batches=record.batches,
-                delivery_complete_count=record.delivery_complete_count,
-            )
+            *_, snapshot = some
+            state = UNINITIALIZED if snapshot.state is None else snapshot.state
     return state
+
+
+def _updated(state: ShareState, updates: tuple[ShareUpdate, ...]) -> ShareState:
+    after = merge(
+        state,
+        leader_epoch=updates[-1].leader_epoch,
+        start_offset=max(each.start_offset for each in updates),
+        batches=tuple(batch for each in updates for batch in each.batches),
+        delivery_complete_count=updates[-1].delivery_complete_count,
+    )
+    return msgspec.structs.replace(after, updates=state.updates + len(updates))
 
 
 def merge(
