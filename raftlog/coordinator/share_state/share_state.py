@@ -7,7 +7,7 @@ topic before the oldest live snapshot is redundant, so that topic is pruned inst
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
@@ -95,12 +95,13 @@ ShareRecord = ShareSnapshot | ShareUpdate
 
 def apply(state: ShareState, records: tuple[ShareRecord, ...]) -> ShareState:
     """Return the state after the records. Updates that follow one another are merged at once."""
-    for of_kind, some in groupby(records, key=type):
-        if of_kind is ShareUpdate:
-            state = _updated(state, tuple(some))
+    for _, alike in groupby(records, key=type):
+        some = tuple(alike)
+        last = some[-1]
+        if isinstance(last, ShareSnapshot):
+            state = UNINITIALIZED if last.state is None else last.state
         else:
-            *_, snapshot = some
-            state = UNINITIALIZED if snapshot.state is None else snapshot.state
+            state = _updated(state, cast("tuple[ShareUpdate, ...]", some))
     return state
 
 
