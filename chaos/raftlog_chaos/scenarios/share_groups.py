@@ -255,10 +255,10 @@ class ShareGroups(Leaving):
 
     async def part(self, book: ShareGroupModel, victim: int) -> None:
         """Cut or clog the link between the leader and the coordinator."""
-        one, other = self.leader_of(book), self.coordinator_of(book)
-        if one == other or min(one, other) < 0:
-            other = next(each for each in self.cluster.nodes if each != one)
-        hosts = [self.cluster.nodes[each].host for each in (one, other) if each >= 0]
+        leader, other = self.leader_of(book), self.coordinator_of(book)
+        if leader == other or min(leader, other) < 0:
+            other = next(each for each in self.cluster.nodes if each != leader)
+        hosts = [self.cluster.nodes[each].host for each in (leader, other) if each >= 0]
         if len(hosts) == 2:
             self.chance.shuffle(hosts)
             cuts = self.chance.random() < 0.5

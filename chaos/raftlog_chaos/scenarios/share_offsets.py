@@ -128,7 +128,7 @@ class ShareOffsets(Leaving):
         return member
 
     async def read_some(self, member: ShareMember) -> list[tuple[int, int]]:
-        """Fetch records, and accept the first ones; return what the member still has."""
+        """Fetch records, and accept the first of them; return what the member still has."""
         held: list[tuple[int, int]] = []
         while not held:
             held = await self.fetched(member, max_records=self.chance.choice((3, 10)))
