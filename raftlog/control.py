@@ -384,7 +384,7 @@ class ControlPlane:
             else:
                 self.controller.resign()
             self._arm()
-        if leader_id is not None and self.quorum is not None and self.quorum.own_move is not None:
+        if leader_id is not None and self.quorum is not None and self.quorum.may_have_moved:
             self._move_voter(self.quorum)
         self.on_leader_changed()
 
@@ -403,7 +403,7 @@ class ControlPlane:
             self._spawn(AutoJoin(self.quorum, address, ask).run())
 
     def _move_voter(self, quorum: Quorum) -> None:
-        """Have this voter, which has moved, ask a new leader for its new address."""
+        """Have this voter, which may have moved, ask a new leader for its new address."""
         if self._own_move is None:
             from raftlog.quorum.own_move import OwnMove
 

@@ -147,7 +147,7 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     def is_under_min_isr(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
         """Return whether the leader refuses acks=all; `isr`: a newer ISR that the leader knows is committed.
 
-        The leader of a lost ISR is in no ISR, whether its log is still damaged or not: it commits nothing.
+        The leader of a lost ISR is in no ISR, whether its log is still damaged or not: it acknowledges no record.
         """
         members = self.isr if isr is None else isr
         return self.isr_lost or bool(self.eligible) or len(members) < self.effective_min_isr(min_insync)

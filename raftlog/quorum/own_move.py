@@ -1,8 +1,8 @@
 """A voter that has moved has the metadata name its new address (KIP-853, UpdateRaftVoter).
 
-It asks each new leader at once, and again from time to time, until the newest set has the address that its config
-names. A leader cannot find out whether others reach it there. So it hands the lead over, and asks its successor. If
-that refuses the address, it leads twice as long the next time.
+It asks each new leader at once, and again from time to time, until a committed set has the address that its config
+names. A new leader may lack a set that is not committed. A leader cannot find out whether others reach it there. So it
+hands the lead over, and asks its successor. If that refuses the address, it leads twice as long the next time.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class OwnMove:
         self._refusal = ""
 
     async def run(self) -> None:
-        """Look until the newest set has the address."""
+        """Look until the newest set has the address, and is committed."""
         if self._quorum.leading and len(self._quorum.voters) > 1:
             await asyncio.sleep(self._leads_for_s)  # moved voters that follow go first
-        while self._quorum.own_move is not None:
+        while self._quorum.may_have_moved:
             await self.look()
             await asyncio.sleep(PERIOD_S)
 

@@ -448,6 +448,12 @@ class Quorum:
             return None
         return structs.replace(found, host=address[0], port=address[1])
 
+    @property
+    def may_have_moved(self) -> bool:
+        """Whether the newest set has another address of this voter, or may be truncated: the set before may have."""
+        may_be_truncated = self._driver is not None and self._driver.changes_voters
+        return self.own_move is not None or (may_be_truncated and self.node_id in self.configured)
+
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""
         return None if self._driver is None else self._driver.voters.why_no_leader()

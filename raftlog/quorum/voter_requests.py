@@ -207,7 +207,7 @@ class VoterRequests:
 
         async def ready(request: _Waiting) -> None:
             await self._until_settled(request)
-            await self._until_majority(self._set_without(voter_id, directory_id), request)
+            await self._until_majority(lambda: self._set_without(voter_id, directory_id), request)
 
         def next_set() -> tuple[Callable[[], VotersRecord], VoterChange]:
             # Another leader may have changed them meanwhile.
@@ -371,10 +371,15 @@ class VoterRequests:
                 )
             await asyncio.sleep(POLL_S)
 
-    async def _until_majority(self, record: VotersRecord, request: _Waiting) -> None:
-        """Wait until a majority of a set is linked. Without it the set cannot be committed, and the leader resigns."""
+    async def _until_majority(self, next_set: Callable[[], VotersRecord], request: _Waiting) -> None:
+        """Wait until a majority of the next set is linked. Without it the set cannot be committed, and the leader
+        resigns.
+
+        Other requests may change the voters meanwhile. A voter that they remove may stay linked, and counts no more.
+        """
         while True:
             self._check_leads()
+            record = next_set()
             reached = [each.voter_id for each in record.voters if self._is_reached(each)]
             if len(reached) > len(record.voters) // 2:
                 return

@@ -72,6 +72,7 @@ class LeaderRole(ReadableRole):
 
     __slots__ = (
         "_counted",
+        "_holds_high_watermark",
         "_outside",
         "_proposed",
         "_state",
@@ -100,7 +101,7 @@ class LeaderRole(ReadableRole):
         self._state = state
         self.progress: dict[int, FollowerProgress] = {}
         self.isr: Isr = CommittedIsr(state.isr)
-        self.below_min_isr = False
+        self.below_min_isr = self._holds_high_watermark = False
         self._counted: tuple[FollowerProgress, ...] = ()
         """The followers in the maximal ISR."""
         self._outside: tuple[FollowerProgress, ...] = ()
@@ -250,7 +251,7 @@ class LeaderRole(ReadableRole):
 
     def maybe_advance_high_watermark(self) -> None:
         """Advance the high watermark by the first law of this module, and complete the requests that wait for it."""
-        if self.below_min_isr:
+        if self._holds_high_watermark:
             return  # committed records have to be on min.insync.replicas disks, however small the ISR is
         partition = self.partition
         high_watermark = self.counted_end_offset
@@ -532,7 +533,10 @@ class LeaderRole(ReadableRole):
         self._counted = tuple(self.progress[member] for member in maximal if member != me)  # isr ⊆ replicas
         self._outside = tuple(progress for member, progress in self.progress.items() if member not in maximal)
         min_insync = self.log.config.min_insync_replicas
-        self.below_min_isr = self._state.is_under_min_isr(min_insync, isr.committed)
+        state = self._state
+        self.below_min_isr = state.is_under_min_isr(min_insync, isr.committed)
+        # The only replica of a lost ISR leads for reading: all that it held may be read.
+        self._holds_high_watermark = self.below_min_isr and not (state.isr_lost and not state.eligible)
 
     @property
     def may_lead_next(self) -> tuple[int, ...]:

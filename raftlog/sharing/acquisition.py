@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from raftlog.sharing.delivery import Acquired, AcquireRequest, FetchedBatch, ShareLimits
 
+_FIRST_OFFSET = attrgetter("first_offset")
 _LAST_OFFSET = attrgetter("last_offset")
 
 
@@ -91,9 +92,9 @@ def _new(first_offset: int, end_offset: int, limit: int) -> Iterator[Candidate]:
 def split(acquired: Acquired, batches: Sequence[FetchedBatch], batch_size: int) -> Iterator[Acquired]:
     """Split acquired offsets where record batches begin, into ranges of `batch_size` records or somewhat more."""
     cuts = [acquired.first_offset]
-    if acquired.last_offset - acquired.first_offset >= batch_size:
-        for each in batches:
-            if cuts[-1] + batch_size <= each.first_offset <= acquired.last_offset:
-                cuts.append(each.first_offset)
+    at = bisect_left(batches, cuts[0] + batch_size, key=_FIRST_OFFSET)
+    while at < len(batches) and batches[at].first_offset <= acquired.last_offset:
+        cuts.append(batches[at].first_offset)
+        at = bisect_left(batches, cuts[-1] + batch_size, lo=at, key=_FIRST_OFFSET)
     for first_offset, end_offset in pairwise((*cuts, acquired.last_offset + 1)):
         yield Acquired(first_offset, end_offset - 1, acquired.delivery_count)

@@ -7,6 +7,7 @@ response, not its records.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -89,6 +90,7 @@ class ShareSessions:
         self._partitions = 0
         self._sessions: dict[ShareSessionKey, ShareSession] = {}
         self._by_connection: dict[object, set[ShareSessionKey]] = {}
+        self._by_group: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -102,6 +104,7 @@ class ShareSessions:
             raise ShareSessionLimitReached(f"group.share.max.share.sessions is {self.most}")
         session = self._sessions[key] = ShareSession(key, connection)
         self._by_connection.setdefault(connection, set()).add(key)
+        self._by_group[key.group_id] += 1
         return session
 
     def update(
@@ -153,6 +156,10 @@ class ShareSessions:
     def __contains__(self, session: ShareSession) -> bool:
         return self._sessions.get(session.key) is session
 
+    def has_group(self, group_id: str) -> bool:
+        """Return whether a member of a group has a session."""
+        return group_id in self._by_group
+
     def _find(self, key: ShareSessionKey, connection: object) -> ShareSession:
         session = self._sessions.get(key)
         if session is None or session.connection is not connection:
@@ -163,6 +170,9 @@ class ShareSessions:
         session = self._sessions.pop(key, None)
         if session is not None:
             self._partitions -= len(session)
+            self._by_group[key.group_id] -= 1
+            if not self._by_group[key.group_id]:
+                del self._by_group[key.group_id]
             keys = self._by_connection[session.connection]
             keys.discard(key)
             if not keys:

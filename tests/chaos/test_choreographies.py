@@ -51,6 +51,7 @@ CHOREOGRAPHIES = (
     "rolling-upgrade",
     "rotten-files",
     "share-groups",
+    "share-offsets",
     "stored-configs",
     "transactions",
     "transactions-cleaned",

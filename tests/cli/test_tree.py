@@ -89,7 +89,7 @@ def test_every_command_has_a_page_of_help_and_a_line_in_the_first_one() -> None:
 def test_the_page_of_the_command_line_names_every_command() -> None:
     """docs/pages/howto/cli.md has an item for each noun, with its verbs as `--help` lists them, and all others."""
     page = (ROOT / "docs/pages/howto/cli.md").read_text()
-    items = re.findall(r"^- `(\w+)`: (.*?)(?=\n- |\n\n)", page, re.MULTILINE | re.DOTALL)
+    items = re.findall(r"^- `([\w-]+)`: (.*?)(?=\n- |\n\n)", page, re.MULTILINE | re.DOTALL)
     verbs_of = {noun: re.findall(r"`([a-z][a-z-]*)`", words) for noun, words in items}
     for name in COMMANDS:
         listed = invoke(name, "--help")[1].partition("Commands:")[2].partition("Exit codes:")[0]

@@ -212,6 +212,13 @@ def test_helm_keeps_the_secret_and_refuses_other_voters(cluster: KubernetesClust
     assert found("pods", "raftlog-0")["metadata"]["uid"] != pod["metadata"]["uid"]
     refused = upgrade(alone | {"replicas": 3, "voters": 3})
     assert "this cluster has 1, and they can change only with dynamicVoters" in refused
+    stateful = "/apis/apps/v1/namespaces/alone/statefulsets/raftlog"
+    cluster.api.patch(stateful, {"metadata": {"annotations": {"raftlog/voters": "3"}}})
+    refused = upgrade(alone | {"dynamicVoters": True})
+    assert "3 voters cannot become one by restarts" in refused
+    cluster.api.patch(stateful, {"metadata": {"annotations": {"raftlog/voters": "5"}}})
+    refused = upgrade(alone | {"dynamicVoters": True, "replicas": 3, "voters": 3})
+    assert "5 nodes vote, and there would be only 3 replicas" in refused
     assert cluster.helm("uninstall", "raftlog", *there, values={}).returncode == 0
     waits.until(lambda: not found("pods", "")["items"], "the pod is gone")
     assert found("persistentvolumeclaims", "data-raftlog-0")["status"]["phase"] == "Bound"

@@ -69,7 +69,7 @@ def test_a_group_begins_where_its_config_says(reset: str, first: int | None) -> 
 
 @pytest.mark.parametrize("cold_read_rate", [0.0, 1.0])
 def test_a_read_committed_group_never_gets_what_was_aborted(cold_read_rate: float) -> None:
-    """No aborted record, no marker, and nothing past an open transaction; all that is committed, in turn."""
+    """No aborted record, no marker, and none past an open transaction; all that is committed, in turn."""
 
     async def scenario(cluster: SimCluster) -> None:
         await set_group_config(cluster, share_isolation_level="read_committed")

@@ -181,3 +181,20 @@ def test_what_is_accepted_outlives_the_leader(seed: int) -> None:
         assert watched.again > 0
 
     run_scenario(scenario, seed=seed)
+
+
+def test_a_group_without_members_begins_where_its_offsets_are_set() -> None:
+    """AlterShareGroupOffsets: the leader has no change to write, and reads the state again when a member comes."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        await produce(cluster, 1)
+        assert acquired(await a.fetch(max_records=5)) == [(0, 4, 1)]
+        assert partition_of(await a.acknowledge((0, 4, [ACCEPT]))).error_code == 0
+        await a.leave()
+        assert (await a.fetch(epoch=-1)).error_code == 0
+        await a.alter_offset(2)
+        a.epoch = 0
+        assert acquired(await a.fetch()) == [(2, 4, 1)]
+
+    run_scenario(scenario)

@@ -286,6 +286,11 @@ def deliver_aborted_records(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def take_aborted_in_order_of_their_ends(patch: pytest.MonkeyPatch) -> None:
+    """Of aborted transactions that overlap, the records of the last to end are delivered."""
+    patch.setattr(led_share_partition, "sorted", lambda aborted, **_: list(aborted)[::-1], raising=False)
+
+
 def wait_behind_aborted_records(patch: pytest.MonkeyPatch) -> None:
     """The machine forgets what it withheld, so a group waits at its first aborted record for ever."""
     patch.setattr(SharePartition, "_archive", lambda machine, first_offset, end_offset: None)
@@ -310,6 +315,11 @@ def write_with_any_state_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decisions, "decide_write", decide_any)
 
 
+def keep_what_empty_groups_had(patch: pytest.MonkeyPatch) -> None:
+    """A leader goes on from its memory after all members have left, whatever an administrator has set since."""
+    patch.setattr(LedSharePartition, "is_idle", property(lambda led: False))
+
+
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
 PLANTS = [
@@ -323,8 +333,23 @@ PLANTS = [
     ),
     Plant("share-isolation-ignored", "KIP-932 read_committed", play, ignore_the_isolation_level, 6.0),
     Plant("share-aborted-delivered", "KIP-932 read_committed", play, deliver_aborted_records, 6.0),
+    Plant(
+        "share-overlapping-aborted-delivered",
+        "KIP-932 read_committed",
+        play,
+        take_aborted_in_order_of_their_ends,
+        6.0,
+    ),
     Plant("share-waits-for-aborted", "KIP-932 read_committed", play, wait_behind_aborted_records, 6.0),
     Plant("share-live-snapshots-pruned", "KIP-932 state lost", play, prune_up_to_the_newest_snapshot, 6.0),
+    Plant(
+        "share-offsets-set-unheard",
+        "KIP-932 offsets set",
+        play,
+        keep_what_empty_groups_had,
+        6.0,
+        test="tests/node/test_share_failover.py::test_a_group_without_members_begins_where_its_offsets_are_set",
+    ),
     Plant(
         "share-state-epochs-ignored",
         "KIP-932 state epochs",

@@ -19,6 +19,7 @@ from raftlog.quorum.known_voters import KnownVoters
 from raftlog.quorum.observer import Observer
 from raftlog.quorum.own_move import OwnMove
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
+from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.rpc import RpcClient
 from raftlog.quorum.voter_proposal import VoterProposal
@@ -184,6 +185,19 @@ def hold_up_other_changes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VoterRequests, "_change", change_in_turn)
 
 
+def need_a_majority_of_the_former_set(patch: pytest.MonkeyPatch) -> None:
+    """A removal waits for a majority of the voters at its beginning, and removed voters that are linked count."""
+    until_majority = VoterRequests._until_majority
+
+    async def until_former(
+        requests: VoterRequests, next_set: Callable[[], VotersRecord], request: Any
+    ) -> None:
+        former = next_set()
+        await until_majority(requests, lambda: former, request)
+
+    patch.setattr(VoterRequests, "_until_majority", until_former)
+
+
 async def _believe(requests: VoterRequests, voter: Voter) -> None:
     """Every address is right."""
 
@@ -202,6 +216,11 @@ def ask_no_successor(patch: pytest.MonkeyPatch) -> None:
             await look(moves)
 
     patch.setattr(OwnMove, "look", look_as_follower)
+
+
+def believe_an_uncommitted_move(patch: pytest.MonkeyPatch) -> None:
+    """A voter asks a new leader for its new address only if its log lacks that before it follows the leader."""
+    patch.setattr(Quorum, "may_have_moved", property(lambda quorum: quorum.own_move is not None))
 
 
 def forget_the_config_once_settled(patch: pytest.MonkeyPatch) -> None:
@@ -324,6 +343,14 @@ PLANTS = [
         note="no change while an auto join waits",
     ),
     row(
+        "majority-of-the-former-set",
+        "KIP-853 one at a time",
+        plant=need_a_majority_of_the_former_set,
+        note="the leader's next set has no majority",
+        test="tests/quorum/test_voter_requests.py::"
+        "test_a_removal_needs_a_majority_of_the_voters_that_remain_after_other_changes",
+    ),
+    row(
         "address-not-tried",
         "KIP-853 AddVoterHandler",
         plant=believe_every_address,
@@ -334,6 +361,14 @@ PLANTS = [
         "KIP-853 UpdateRaftVoter",
         plant=ask_no_successor,
         note="a leader's new address is never known",
+    ),
+    row(
+        "uncommitted-move-believed",
+        "KIP-853 UpdateRaftVoter",
+        plant=believe_an_uncommitted_move,
+        note="a truncated new address is asked for no more",
+        test="tests/quorum/test_voter_moves.py::"
+        "test_a_moved_voter_asks_again_if_the_set_with_its_address_is_truncated",
     ),
     row(
         "config-forgotten-once-settled",

@@ -23,11 +23,11 @@ Test = Callable[["Changing"], Coroutine[Any, Any, None]]
 
 
 class Changing:
-    """Nodes 1 to 4, of which 1 to 3 are voters of the config."""
+    """Nodes 1 to 4, or more, of which 1 to 3 are voters of the config."""
 
-    def __init__(self, loop: SimLoop, voters: tuple[int, ...] = (1, 2, 3)) -> None:
+    def __init__(self, loop: SimLoop, voters: tuple[int, ...] = (1, 2, 3), nodes: int = 4) -> None:
         self.loop = loop
-        self.cluster = QuorumCluster(loop, 4)
+        self.cluster = QuorumCluster(loop, nodes)
         self.addresses = dict(self.cluster.voters)
         self.cluster.voters = {node: self.addresses[node] for node in voters}
         self.directories = {node: UUID(int=node) for node in self.cluster.hosts}

@@ -181,6 +181,34 @@ def test_a_moved_voter_asks_again_after_a_refusal() -> None:
     run(test)
 
 
+def test_a_moved_voter_asks_again_if_the_set_with_its_address_is_truncated() -> None:
+    """Its log still has that set when it first hears of a leader without it, and loses it with the next message."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        leader = await world.cluster.leader()
+        moved, *others = (each for each in world.cluster.hosts if each != leader)
+        there, nodes = (world.addresses[moved][0], 9999), world.cluster.nodes
+        world.cluster.crash(moved)
+        await world.cluster.until(lambda: not nodes[leader].linked(moved))
+        world.cluster.configs[moved] = {**world.cluster.voters, moved: there}
+        world.cluster.ports[moved] = 9999
+        world.cluster.boot(moved)
+        await world.cluster.until(lambda: nodes[leader].linked(moved))
+        for each in others:
+            world.loop.clog(world.cluster.hosts[leader], world.cluster.hosts[each])
+        await world.cluster.until(lambda: nodes[moved].started and nodes[moved].voters[moved] == there)
+        world.cluster.crash(leader, moved)
+        world.loop.heal()
+        world.cluster.boot(moved)
+        await world.cluster.leader(among=others)
+        await world.cluster.commit(b"without it", moved)
+        await world.cluster.until(lambda: world.addresses_in_the_set().get(moved) == there)
+
+    run(test, voters=(1, 2, 3, 4, 5), nodes=5)
+
+
 def test_an_address_that_others_cannot_reach_is_refused() -> None:
     """With a sentence that names it: loopback beside hosts, a leader's own, and one with another directory."""
 

@@ -21,7 +21,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_DIRECTORY
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter, UpdateVoter
 from raftlog.quorum.voter_requests import VoterRequests
-from raftlog.quorum.voters_record import Voter, VotersRecord
+from raftlog.quorum.voters_record import Voter
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER
 from tests.quorum.changing import Changing, run
 
@@ -307,7 +307,7 @@ def test_a_removal_keeps_voters_that_another_leader_added_meanwhile(monkeypatch:
         await world.begin()
         leader = await world.cluster.leader()
 
-        async def added_meanwhile(changes: VoterRequests, remaining: VotersRecord, request: object) -> None:
+        async def added_meanwhile(changes: VoterRequests, remaining: object, request: object) -> None:
             record = changes._driver.voters.current
             assert record is not None
             extended = record.with_voter(world.voter(4))
@@ -318,6 +318,28 @@ def test_a_removal_keeps_voters_that_another_leader_added_meanwhile(monkeypatch:
         assert await world.remove(gone) is None
         record = world.cluster.nodes[leader].driver.voters.current
         assert record is not None and record.ids == sorted({1, 2, 3, 4} - {gone})
+
+    run(test)
+
+
+def test_a_removal_needs_a_majority_of_the_voters_that_remain_after_other_changes() -> None:
+    """A voter that another request removed meanwhile may be linked again, and has no vote in the next set."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        leader = await world.cluster.leader()
+        quorum = world.cluster.nodes[leader]
+        down, up = (each for each in (1, 2, 3) if each != leader)
+        world.cluster.crash(down)
+        await world.cluster.until(lambda: not quorum.linked(down))
+        until = world.loop.time() + 30
+        waiting = world.cluster.hosts[leader].start(quorum.voter_requests.remove(up, UUID(int=up), until))
+        await world.pass_time(0.1)
+        assert not waiting.done()
+        assert await world.remove(down) is None
+        await world.pass_time(0.1)
+        assert waiting.done() and quorum.voters.keys() == {leader}
 
     run(test)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -96,6 +98,27 @@ def test_acquired_ranges_are_split_at_the_batch_size() -> None:
     partition = SharePartition(0, limits=LIMITS)
     assert acquire(partition, batches_of(0, 4, 8, 12, 16), batch_size=6) == [(0, 7, 1), (8, 15, 1)]
     assert len(states(partition)) == 1
+
+
+def test_many_ranges_are_split_without_a_look_at_all_batches() -> None:
+    """Ranges between accepted records are split where batches begin, each with a look at its own batches."""
+
+    class Reads(list[FetchedBatch]):
+        looked_at = 0
+
+        def __getitem__(self, at: Any) -> Any:
+            self.looked_at += 1
+            return super().__getitem__(at)
+
+        def __iter__(self) -> Iterator[FetchedBatch]:
+            self.looked_at += len(self)
+            return super().__iter__()
+
+    log = Reads(FetchedBatch(each, each) for each in range(1_500))
+    accepted = [StateBatch(each, each, DeliveryState.ACKNOWLEDGED, 1) for each in range(2, 1_500, 3)]
+    found = SharePartition(0, accepted).acquire(AcquireRequest("m", 2_000, 1), log, fetch_offset=0, now=0.0)
+    assert found == [Acquired(each, each, 1) for each in range(1_500) if each % 3 != 2]
+    assert log.looked_at < 50_000
 
 
 def test_two_members_share_a_partition() -> None:

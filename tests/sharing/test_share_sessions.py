@@ -101,3 +101,16 @@ def test_the_partitions_of_all_sessions_are_bounded() -> None:
     sessions.update(last, [(T, 0), (T, 1)])
     with pytest.raises(ShareSessionLimitReached):
         sessions.update(last, [(T, 2)])
+
+
+def test_a_group_has_sessions_until_its_last_member_ends_its_own() -> None:
+    """Then what its leaders have in memory is read again when a member comes."""
+    sessions = ShareSessions()
+    assert not sessions.has_group("g")
+    sessions.open(A, WIRE, acknowledges=False)
+    sessions.open(A, OTHER, acknowledges=False)
+    sessions.open(B, OTHER, acknowledges=False)
+    sessions.close(A, OTHER)
+    assert sessions.has_group("g")
+    sessions.close_all(OTHER)
+    assert not sessions.has_group("g")

@@ -31,8 +31,9 @@ from raftlog_chaos.simulator.cluster import LOOK_S
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.ledger import Ledger
 from raftlog_chaos.workloads.producer import Producer
-from raftlog_chaos.workloads.raw_client import Client, create_topic
+from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
 from raftlog_chaos.workloads.share_group_model import Reign, ShareGroupModel, withheld_in
+from raftlog_chaos.workloads.share_member import RETRY_S, ShareMember
 from raftlog_chaos.workloads.share_worker import ShareWorker
 
 JOBS: Final = "jobs"
@@ -46,6 +47,9 @@ SETTLED_S: Final = 20.0
 
 TRANSACTIONAL: Final = 0.1
 """How often a look at the leader writes a batch or marker of a transaction."""
+
+PRODUCER_IDS: Final = (7_000, 7_001)
+"""The producers of transactions. Those of one may end before those of the other that began earlier."""
 
 MOVED_S: Final = 5.0
 """A leadership moves within this after its broker is cut off, virtual seconds."""
@@ -84,7 +88,10 @@ class ShareGroups(Leaving):
         self.read_committed = chance.random() < 0.7
         """Whether the first group gets no records of open and aborted transactions."""
         self.calm = False
-        self.ledger = Ledger(loop.stream("ledger"))
+        self.ledgers = [
+            Ledger(loop.stream(f"ledger{producer_id}"), producer_id=producer_id)
+            for producer_id in PRODUCER_IDS
+        ]
         self.books: dict[tuple[str, int], ShareGroupModel] = {}
         self.jobs: list[Producer] = []
         self.workers: list[ShareWorker] = []
@@ -171,14 +178,15 @@ class ShareGroups(Leaving):
             await asyncio.sleep(LOOK_S)
 
     def _write_transactions(self) -> None:
-        """Write a batch or marker of the ledger, whose transactions end in the calm."""
+        """Write a batch or marker of each ledger, whose transactions end in the calm."""
         found = self.cluster.leader_replica(JOBS, 0)
         if found is None or not self.has_transactions:
             return
-        if self.calm:
-            found[0].host.call(self.ledger.finish, found[1])
-        elif self.chance.random() < TRANSACTIONAL:
-            found[0].host.call(self.ledger.step, found[1])
+        for each in self.ledgers:
+            if self.calm:
+                found[0].host.call(each.finish, found[1])
+            elif self.chance.random() < TRANSACTIONAL:
+                found[0].host.call(each.step, found[1])
 
     def _look_at_states(self, context: BrokerContext) -> None:
         for leader_epoch, key, state in context.share_states.committed_states():
@@ -224,7 +232,7 @@ class ShareGroups(Leaving):
         book = self.book()
         acts = (
             *(self.die, self.die, self.hang, self.part, self.outlive, self.outlive),
-            *(self.go, self.blackout, self.delete, self.jump),
+            *(self.go, self.blackout, self.delete, self.jump, self.reset),
         )
         act = self.chance.choice(acts)
         await self.just_when(book)
@@ -247,10 +255,10 @@ class ShareGroups(Leaving):
 
     async def part(self, book: ShareGroupModel, victim: int) -> None:
         """Cut or clog the link between the leader and the coordinator."""
-        one, other = self.leader_of(book), self.coordinator_of(book)
-        if one == other or min(one, other) < 0:
-            other = next(each for each in self.cluster.nodes if each != one)
-        hosts = [self.cluster.nodes[each].host for each in (one, other) if each >= 0]
+        leader, other = self.leader_of(book), self.coordinator_of(book)
+        if leader == other or min(leader, other) < 0:
+            other = next(each for each in self.cluster.nodes if each != leader)
+        hosts = [self.cluster.nodes[each].host for each in (leader, other) if each >= 0]
         if len(hosts) == 2:
             self.chance.shuffle(hosts)
             cuts = self.chance.random() < 0.5
@@ -299,6 +307,31 @@ class ShareGroups(Leaving):
                 await self.blackout(book, victim)  # before the log start is in a checkpoint
             await asyncio.sleep(self.a_while(0.1, 0.5))
 
+    async def reset(self, book: ShareGroupModel, victim: int) -> None:
+        """Set where a group begins, while its members go on."""
+        found = self.cluster.leader_replica(*book.where)
+        if found is not None:
+            start_offset = self.chance.randint(found[1].log_start_offset, found[1].high_watermark)
+            await self.loop.host("admin").start(self._alter_offset(book, start_offset))
+            states = [
+                each for context in self._contexts() for each in context.share_states.committed_states()
+            ]
+            epochs = [
+                state.state_epoch
+                for _, key, state in states
+                if (key.group_id, key.partition) == (book.group, book.where[1])
+            ]
+            book.reset(start_offset, max(epochs))
+
+    async def _alter_offset(self, book: ShareGroupModel, start_offset: int) -> None:
+        client = Client("reset", self.cluster.bootstrap, timeout_s=5.0)
+        member = ShareMember(client, "reset", book.where, group=book.group)
+        while True:
+            try:
+                return await member.alter_offset(start_offset)
+            except AWAY:
+                await asyncio.sleep(RETRY_S)
+
     async def jump(self, book: ShareGroupModel, victim: int) -> None:
         """Let a wall clock jump by days, and come back later."""
         host = self.cluster.nodes[victim].host
@@ -324,7 +357,7 @@ class ShareGroups(Leaving):
             worker.stopping = True
 
     def _is_settled(self, book: ShareGroupModel) -> bool:
-        if self.has_transactions and self.ledger.is_open:
+        if self.has_transactions and any(each.is_open for each in self.ledgers):
             return False
         found = self.cluster.leader_replica(*book.where)
         led = None if found is None else self._reign(book, found[0].host.name)

@@ -43,7 +43,7 @@ class OwnMoves:
 
         def leadership_changed(leader_id: int | None, term: int, leading: bool) -> None:
             changed(leader_id, term, leading)
-            if leader_id is not None and quorum.started and quorum.own_move is not None:
+            if leader_id is not None and quorum.started and quorum.may_have_moved:
                 for each in running:
                     each.cancel()
                 running[:] = [asyncio.get_running_loop().create_task(moves.run())]

@@ -40,8 +40,9 @@ class Ledger:
     coordinator. Since transaction.version 2 a repeat of the last marker is among them. The log must refuse all of them.
     """
 
-    def __init__(self, chance: random.Random, *, longest: int = 3) -> None:
+    def __init__(self, chance: random.Random, *, longest: int = 3, producer_id: int = PRODUCER_ID) -> None:
         """`longest`: further batches of a transaction, at most."""
+        self._producer_id = producer_id
         self.decided: dict[bytes, bool] = {}
         """Keyed by value: the decided outcome of its transaction, True for commit. Open transactions are missing."""
         self.refused = 0
@@ -51,7 +52,7 @@ class Ledger:
         self._version = chance.choice((1, 2))
         self._leader_epoch = NO_EPOCH
         self._number = 0
-        self._stamp = ProducerIdAndSequence(PRODUCER_ID, 0, 0)
+        self._stamp = ProducerIdAndSequence(self._producer_id, 0, 0)
         self._open: list[bytes] = []
         self._left = 0
 
@@ -63,7 +64,7 @@ class Ledger:
         try:
             if role.leader_epoch != self._leader_epoch:
                 self._leader_epoch = role.leader_epoch
-                self._stamp = ProducerIdAndSequence(PRODUCER_ID, self._stamp.producer_epoch + 1, 0)
+                self._stamp = ProducerIdAndSequence(self._producer_id, self._stamp.producer_epoch + 1, 0)
                 self._end(replica, commit=False, bump=1)
             elif self._chance.random() < LATE:
                 self._be_late(replica)
@@ -88,7 +89,7 @@ class Ledger:
     def _write(self, replica: Partition) -> None:
         self._left = self._left - 1 if self._open else self._chance.randint(0, self._longest)
         self._open.append(self._new_value())
-        verification = replica.begin_verification(PRODUCER_ID, self._stamp.producer_epoch)
+        verification = replica.begin_verification(self._producer_id, self._stamp.producer_epoch)
         if verification is not None:
             verification.confirm()  # it is the coordinator, too
         self._append(replica, self._open[-1], self._stamp)
@@ -107,12 +108,12 @@ class Ledger:
         self.decided.update(dict.fromkeys(self._open, commit))
         self._open = []
         if bump:
-            self._stamp = ProducerIdAndSequence(PRODUCER_ID, self._stamp.producer_epoch + bump, 0)
+            self._stamp = ProducerIdAndSequence(self._producer_id, self._stamp.producer_epoch + bump, 0)
         self._mark(replica, commit=commit, coordinator_epoch=1)
 
     def _mark(self, replica: Partition, *, commit: bool, coordinator_epoch: int) -> None:
         epoch = self._stamp.producer_epoch
-        marker = TxnMarker(PRODUCER_ID, epoch, commit, coordinator_epoch, self._version)
+        marker = TxnMarker(self._producer_id, epoch, commit, coordinator_epoch, self._version)
         replica.append_marker(marker, now_ms=0)
 
     def _be_late(self, replica: Partition) -> None:
@@ -131,7 +132,7 @@ class Ledger:
     def _produce_too_late(self, replica: Partition, value: bytes) -> None:
         """The coordinator says yes, the transaction is aborted, the yes arrives."""
         stamp = self._stamp
-        verification = replica.begin_verification(PRODUCER_ID, stamp.producer_epoch)
+        verification = replica.begin_verification(self._producer_id, stamp.producer_epoch)
         self._end(replica, commit=False, bump=self._version - 1)
         if verification is not None:
             verification.confirm()

@@ -68,6 +68,8 @@ class Answered(NamedTuple):
         """Return whether a delivery was made after this was written, for certain."""
         if hold.reign is None or self.reign is None:
             return False
+        if hold.reign.state_epoch != self.reign.state_epoch:
+            return False  # an administrator has set the start offset
         if hold.reign is self.reign:
             return hold.count > self.delivery_count or hold.sent_at > self.at
         return hold.reign.leader_epoch > self.reign.leader_epoch
@@ -99,7 +101,7 @@ class ShareGroupModel:
         self.doubtful: Counter[int] = Counter()
         """How often each record was accepted or rejected without an answer: that may be written or not."""
         self.counted: dict[int, int] = {}
-        """The highest delivery count of each record that a leader had."""
+        """The highest delivery count of each record that a leader or a member had."""
         self.log_start_offset = 0
         self.deliveries = self.again = self.refused = 0
         self.acquired = asyncio.Event()
@@ -112,6 +114,9 @@ class ShareGroupModel:
         self.newest_epoch = -1
         """The epoch of the last leader that was at work."""
         self._newest_since = 0.0
+        self.state_epoch = -1
+        """The epoch of the state that an administrator has begun."""
+        self._reset_at = 0.0
         self._stored: tuple[int, ...] = ()
         self._kept: list[LedSharePartition] = []
         """Objects that were seen, so that no other gets the identity of one."""
@@ -159,6 +164,7 @@ class ShareGroupModel:
             if hold.reign is not None and each.reign is hold.reign and each.count == hold.count:
                 self.blame(f"{offset} was delivered twice for the {hold.count}th time")
         earlier.append(hold)
+        self.counted[offset] = max(hold.count, self.counted.get(offset, 0))
 
     def sent(self, holds: Mapping[int, Hold], kinds: Mapping[int, int]) -> None:
         """Note that a member is about to acknowledge records."""
@@ -201,6 +207,10 @@ class ShareGroupModel:
                 self.blame(f"{offset} is acknowledged by a member that has not got it")
             if is_former and kind != RENEW and offset >= start_offset:
                 self.blame(f"{offset} is acknowledged by a former leader")
+            if self.state_epoch >= 0 and self._is_void(reign):
+                if is_led and kind != RENEW and offset >= start_offset and sent_at > self._reset_at:
+                    self.blame(f"{offset} is acknowledged by a leader that knows the former state")
+                continue
             renews_nothing = kind == RENEW and offset < start_offset
             if hold is not None and not renews_nothing:
                 self._took(offset, kind, hold, Answered(now, reign, hold.count), sent_at)
@@ -223,6 +233,21 @@ class ShareGroupModel:
         """A member that has a lock, and has not given it up, must be heard."""
         if all(each.reign is reign and each.locked_until > now and is_kept(each, sent_at) for each in holds):
             self.blame(f"{holds[0].member} was refused records whose locks it has")
+
+    def reset(self, start_offset: int, state_epoch: int) -> None:
+        """Note that the group begins anew at an offset; what was settled before may be delivered again."""
+        self.first_offset, self.state_epoch = start_offset, state_epoch
+        self._reset_at = asyncio.get_running_loop().time()
+        self.settled = {
+            offset: each for offset, each in self.settled.items() if not self._is_void(each.reign)
+        }
+        self._released = {
+            offset: each for offset, each in self._released.items() if not self._is_void(each.reign)
+        }
+
+    def _is_void(self, reign: Reign) -> bool:
+        """Return whether a leader has a state from before the last reset, or may have it."""
+        return reign is None or reign.state_epoch < self.state_epoch
 
     def session_ended(self, member: str, reign: Reign) -> None:
         """Check that a member whose session has ended holds no record."""
@@ -263,7 +288,9 @@ class ShareGroupModel:
         found = (*epochs, start_offset)
         if self._stored and found[0] < self._stored[0]:
             return  # a former coordinator
-        if self._stored and any(now < before for now, before in zip(found, self._stored, strict=True)):
+        is_reset = bool(self._stored) and found[2] > self._stored[2]
+        before_it = found[:3] if is_reset else found
+        if any(now < before for now, before in zip(before_it, self._stored, strict=False)):
             self.blame(f"the state goes back: {self._stored} and then {found}")
         self._stored = found
 

@@ -6,7 +6,7 @@ It counts the epochs of its share session, and knows no more. Callers choose the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -24,7 +24,12 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 NEWEST: Final = 2
 """The newest version of ShareFetch and ShareAcknowledge."""
 
+ALTER_OFFSETS: Final = ApiKey.ALTER_SHARE_GROUP_OFFSETS
+
 FINAL_EPOCH: Final = -1
+LEAVES: Final = -1
+"""The member epoch of the last heartbeat."""
+
 RETRY_S: Final = 0.5
 
 RENEWS: Final = {"is_renew_ack": True, "max_wait": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
@@ -78,6 +83,43 @@ class ShareMember:
                     epoch = beat.member_epoch
                     if beat.assignment is not None and beat.assignment.topic_partitions:
                         return
+            await asyncio.sleep(RETRY_S)
+
+    async def leave(self) -> None:
+        """Leave the group, as its coordinator sees it. The share session goes on."""
+        make = request_builders(HEARTBEAT, 1)
+        message = make.ShareGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.name, member_epoch=LEAVES, subscribed_topic_names=None
+        )
+        await self._ask_coordinator(HEARTBEAT, message, 1, lambda answer: int(answer.error_code))
+
+    async def alter_offset(self, start_offset: int) -> None:
+        """Have a group without members begin at this offset."""
+        make = request_builders(ALTER_OFFSETS, 0)
+        partition = make.AlterShareGroupOffsetsRequestPartition(
+            partition_index=self.index, start_offset=start_offset
+        )
+        topic = make.AlterShareGroupOffsetsRequestTopic(topic_name=self.topic, partitions=(partition,))
+        message = make.AlterShareGroupOffsetsRequest(group_id=self.group, topics=(topic,))
+
+        def code_of(answer: Any) -> int:
+            parts = [each for it in answer.responses for each in it.partitions]
+            return int(answer.error_code or next((each.error_code for each in parts if each.error_code), 0))
+
+        await self._ask_coordinator(ALTER_OFFSETS, message, 0, code_of)
+
+    async def _ask_coordinator(
+        self, api_key: int, message: Any, version: int, code_of: Callable[[Any], int]
+    ) -> None:
+        """Ask the group's coordinator until it agrees."""
+        while True:
+            where = await self.client.ask_any(
+                FIND_COORDINATOR, shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
+            )
+            if where.error_code == 0:
+                answer = await self.client.ask((where.host, where.port), api_key, message, version=version)
+                if code_of(answer) == 0:
+                    return
             await asyncio.sleep(RETRY_S)
 
     async def ask(self, api_key: int, message: Any) -> Any:

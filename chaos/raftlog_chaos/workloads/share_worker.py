@@ -83,6 +83,8 @@ class ShareWorker:
         await self._member.client.refresh(self.book.where[0])
         if not self._has_joined:
             await self._member.join()
+            # Leaders do not ask for members, and offsets are set only for groups without members.
+            await self._member.leave()
             self._has_joined = True
         self._member.epoch = 0
         self._has_leader = self._member.address is not None
@@ -231,8 +233,8 @@ class ShareWorker:
     ) -> None:
         self.book.told(holds, kinds, code, reign=reign, sent_at=sent_at)
         for offset, kind in kinds.items():
-            if kind != RENEW or code:
-                self._holds.pop(offset, None)
+            if (kind != RENEW or code) and offset in self._holds:
+                give_up(self._holds.pop(offset), self._now())
 
     def _take(self, part: Any, *, reign: Reign, sent_at: float) -> None:
         """Note the records of a response, and that each acquired offset has one."""

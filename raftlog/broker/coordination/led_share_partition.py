@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from math import inf
 from typing import Final, Protocol
 
@@ -45,6 +46,9 @@ from raftlog.sharing.share_partition import SharePartition
 
 RETRY_S: Final = 0.5
 """Pause after a write that failed, when locks that were given up wait for another."""
+
+MOST_BATCHES: Final = 2_000
+"""Record batches of a read that are looked at, in a turn of the loop. A later fetch goes on behind them."""
 
 FENCED: Final = (FencedLeaderEpoch, FencedStateEpoch, InvalidRequest, UnknownTopicOrPartition)
 """Errors of a share coordinator after which this broker's knowledge is void. InvalidRequest: the state is not
@@ -80,10 +84,13 @@ class LedSharePartition(Guard):
         self.leader_epoch = leader_epoch
         self.over: KafkaError | None = None
         """Why this object is finished; None while it is in use."""
+        self.is_retired = False
+        """Whether the group has no member here any more. Another object is made from the state once this is idle."""
         self._store = store
         self._config = config
         self._changed = changed
-        self._state_epoch = -1
+        self.state_epoch = -1
+        """The epoch of the state that was read: it rises when an administrator sets the start offset."""
         self._machine: SharePartition | None = None
         self._loading = asyncio.Lock()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
@@ -104,7 +111,7 @@ class LedSharePartition(Guard):
                 return
             try:
                 stored = await self._store.read(self.key, leader_epoch=self.leader_epoch)
-                self._state_epoch, start_offset = stored.state_epoch, stored.start_offset
+                self.state_epoch, start_offset = stored.state_epoch, stored.start_offset
                 if start_offset < 0:
                     start_offset = await first_offset()
                     await self._write_start(start_offset)
@@ -116,9 +123,7 @@ class LedSharePartition(Guard):
     async def _write_start(self, start_offset: int) -> None:
         """Write where the group begins. Another leader would begin at its own end, and skip what came before it."""
         write = StateWrite(0, start_offset, (), 0, (), ())
-        await self._store.write(
-            self.key, write, state_epoch=self._state_epoch, leader_epoch=self.leader_epoch
-        )
+        await self._store.write(self.key, write, state_epoch=self.state_epoch, leader_epoch=self.leader_epoch)
 
     @property
     def is_loaded(self) -> bool:
@@ -256,7 +261,7 @@ class LedSharePartition(Guard):
         """Return None once the write is committed, otherwise its error. Finish if the error cannot pass."""
         try:
             await self._store.write(
-                self.key, write, state_epoch=self._state_epoch, leader_epoch=self.leader_epoch
+                self.key, write, state_epoch=self.state_epoch, leader_epoch=self.leader_epoch
             )
         except FENCED as error:
             self.end(error)
@@ -294,13 +299,14 @@ class LedSharePartition(Guard):
 def fetched_batches(
     records: Buffer, aborted: Sequence[tuple[int, int]] | None, *, read_committed: bool
 ) -> list[FetchedBatch]:
-    """Return the record batches that a fetch has read. `aborted`: producer id and first offset, in order of offsets.
+    """Return the first record batches that a fetch has read. `aborted`: producer id and first offset, in any order.
 
     With `read_committed`, aborted and control batches are withheld. Without, members skip control batches themselves.
     """
     found: list[FetchedBatch] = []
-    waiting, open_aborted = list(aborted or ())[::-1], set[int]()
-    for _, header in iter_headers(memoryview(records)):
+    waiting = sorted(aborted or (), key=lambda each: each[1], reverse=True)
+    open_aborted = set[int]()
+    for _, header in islice(iter_headers(memoryview(records)), MOST_BATCHES):
         last_offset = header.end_offset - 1
         while waiting and waiting[-1][1] <= last_offset:
             open_aborted.add(waiting.pop()[0])

@@ -60,7 +60,7 @@ class LedSharePartitions:
         """
         replica = self.replica(key)
         led = self._led.get(key)
-        if led is None or led.over is not None or led.leader_epoch != replica.leader_epoch:
+        if led is None or led.leader_epoch != replica.leader_epoch or _is_done(led):
             self._drop(key)
             self._make_room()
             led = self._led[key] = LedSharePartition(
@@ -99,10 +99,19 @@ class LedSharePartitions:
                 self._drop(key)
 
     def release_member(self, group_id: str, member_id: str) -> None:
-        """Give up all locks of a member whose share session ended."""
+        """Give up all locks of a member whose share session ended.
+
+        After the last session of its group, the share partitions are read again when a member comes. An administrator
+        may have set the offsets, and a leader without a change to write does not hear of it.
+        """
+        is_empty = not self.sessions.has_group(group_id)
         for key, led in tuple(self._led.items()):
-            if key.group_id == group_id and led.is_loaded:
-                led.release_member(member_id)
+            if key.group_id == group_id:
+                if led.is_loaded:
+                    led.release_member(member_id)
+                led.is_retired |= is_empty
+                if _is_done(led):
+                    self._drop(key)
 
     def connection_closed(self, connection: object) -> None:
         """End the sessions of a connection, and give up what their members hold."""
@@ -138,6 +147,10 @@ class LedSharePartitions:
         led = self._led.pop(key, None)
         if led is not None:
             led.end(NotLeaderOrFollower())
+
+
+def _is_done(led: LedSharePartition) -> bool:
+    return led.over is not None or (led.is_retired and led.is_idle)
 
 
 def _leads(replica: Partition | None, leader_epoch: int) -> bool:

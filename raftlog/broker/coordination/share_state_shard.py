@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from raftlog.base.errors import KafkaError
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.long_work.turns import run_steps
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
 
@@ -34,6 +35,7 @@ class ShareStateShard(CoordinatorShard[ShareStateCoordinator, ShareStateReplay])
         self._updates_per_snapshot = broker.config.share_coordinator_snapshot_update_records_per_snapshot
 
     async def _take_up(self, replay: ShareStateReplay, end_offset: int) -> tuple[ShareStateCoordinator, int]:
+        await run_steps(self._env, replay.merge(), at_once=1)
         coordinator = ShareStateCoordinator(self._append, updates_per_snapshot=self._updates_per_snapshot)
         coordinator.load(replay.states, replay.snapshot_offsets)
         coordinator.committed(end_offset)

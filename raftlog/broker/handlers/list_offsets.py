@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
 from raftlog.broker.api import IN_TURNS, Api, NoChange
@@ -19,9 +19,6 @@ from raftlog.broker.replicas.offset_search import MAX_TIMESTAMP, Found, OffsetSe
 from raftlog.broker.rights import TOPIC, demand
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
-
-if TYPE_CHECKING:
-    pass
 
 API_KEY: Final = 2
 READ_COMMITTED: Final = 1

@@ -6,7 +6,8 @@ topic before the oldest live snapshot is redundant, so that topic is pruned inst
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 import msgspec
@@ -93,19 +94,26 @@ ShareRecord = ShareSnapshot | ShareUpdate
 
 
 def apply(state: ShareState, records: tuple[ShareRecord, ...]) -> ShareState:
-    """Return the state after the records."""
-    for record in records:
-        if isinstance(record, ShareSnapshot):
-            state = UNINITIALIZED if record.state is None else record.state
+    """Return the state after the records. Updates that follow one another are merged at once."""
+    for _, alike in groupby(records, key=type):
+        some = tuple(alike)
+        last = some[-1]
+        if isinstance(last, ShareSnapshot):
+            state = UNINITIALIZED if last.state is None else last.state
         else:
-            state = merge(
-                state,
-                leader_epoch=record.leader_epoch,
-                start_offset=record.start_offset,
-                batches=record.batches,
-                delivery_complete_count=record.delivery_complete_count,
-            )
+            state = _updated(state, cast("tuple[ShareUpdate, ...]", some))
     return state
+
+
+def _updated(state: ShareState, updates: tuple[ShareUpdate, ...]) -> ShareState:
+    after = merge(
+        state,
+        leader_epoch=updates[-1].leader_epoch,
+        start_offset=max(each.start_offset for each in updates),
+        batches=tuple(batch for each in updates for batch in each.batches),
+        delivery_complete_count=updates[-1].delivery_complete_count,
+    )
+    return msgspec.structs.replace(after, updates=state.updates + len(updates))
 
 
 def merge(

@@ -17,7 +17,12 @@ from raftlog.base.errors import (
     KafkaError,
     UnknownServerError,
 )
-from raftlog.broker.coordination.led_share_partition import RETRY_S, LedSharePartition, fetched_batches
+from raftlog.broker.coordination.led_share_partition import (
+    MOST_BATCHES,
+    RETRY_S,
+    LedSharePartition,
+    fetched_batches,
+)
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.records.batch import (
@@ -381,6 +386,17 @@ def test_aborted_and_control_batches_are_withheld() -> None:
         (10, True),
     ]
     assert not any(each.is_withheld for each in fetched_batches(log, None, read_committed=False))
+    overlapping = data(0, 2) + data(2, 1) + marker(4, 1, commit=False) + marker(5, 2, commit=False)
+    in_order_of_their_ends = [(1, 2), (2, 0)]
+    read = fetched_batches(overlapping, in_order_of_their_ends, read_committed=True)
+    assert all(each.is_withheld for each in read)
+
+
+def test_a_read_of_very_many_batches_is_looked_at_in_part() -> None:
+    """A turn of the loop looks at so many batches; the next fetch goes on behind them."""
+    batch = build_batch([new_record(None, b"", timestamp=1)])
+    log = b"".join(offset.to_bytes(8, "big") + batch[8:] for offset in range(MOST_BATCHES + 5))
+    assert fetched_batches(log, None, read_committed=False)[-1].last_offset == MOST_BATCHES - 1
 
 
 def test_locks_are_renewed_only_where_the_group_allows_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from uuid import UUID
 
@@ -14,9 +15,16 @@ from raftlog.base.errors import (
     KafkaError,
     NotCoordinator,
 )
-from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
+from raftlog.coordinator.share_state import share_state
+from raftlog.coordinator.share_state.share_state import (
+    SharePartitionKey,
+    ShareRecord,
+    ShareSnapshot,
+    ShareState,
+    ShareUpdate,
+)
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
-from raftlog.coordinator.share_state.share_state_records import KeyValue
+from raftlog.coordinator.share_state.share_state_records import KeyValue, encode
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
 from raftlog.coordinator.share_state.share_state_requests import (
     DeleteState,
@@ -27,6 +35,7 @@ from raftlog.coordinator.share_state.share_state_requests import (
 from raftlog.coordinator.timer import Moment
 from raftlog.records.batch import BatchHeader, build_batch, iter_headers, new_record
 from raftlog.sharing.delivery import DeliveryState, StateBatch
+from raftlog.sharing.state_batches import combine
 
 TOPIC = UUID("00112233-4455-6677-8899-aabbccddeeff")
 KEYS = [SharePartitionKey("work", TOPIC, index) for index in range(3)]
@@ -108,6 +117,7 @@ class Setup:
                 assert isinstance(header, BatchHeader)
                 batch[:8] = offset.to_bytes(8, "big")
                 replay.feed(batch)
+        assert not any(replay.merge())
         return replay
 
     def fail_over(self) -> None:
@@ -268,6 +278,27 @@ def test_a_snapshot_follows_many_updates() -> None:
     assert setup.coordinator.redundant_before == 4
     state = setup.replay().states[KEY]
     assert (state.snapshot_epoch, state.start_offset, state.updates) == (1, 3, 0)
+
+
+def test_replay_merges_many_updates_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state of a thousand ranges takes ms to merge, and a turn of the loop reads hundreds of updates."""
+    merges: list[int] = []
+
+    def counted(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateBatch, ...]:
+        merges.append(start_offset)
+        return combine(batches, start_offset=start_offset)
+
+    replay = ShareStateReplay()
+    written = [acknowledged(2 * each, 2 * each) for each in range(450)]
+    records: list[ShareRecord] = [ShareSnapshot(KEY, ShareState(1, 1, 1, 0))]
+    records += [ShareUpdate(KEY, 1, 1, -1, (each,), number) for number, each in enumerate(written)]
+    batch = build_batch([new_record(*encode(each), timestamp=0) for each in records])
+    monkeypatch.setattr(share_state, "combine", counted)
+    replay.feed(batch)
+    assert not any(replay.merge())
+    state = replay.states[KEY]
+    assert (state.batches, state.updates, state.delivery_complete_count) == (tuple(written), 450, 449)
+    assert len(merges) == 3
 
 
 def test_a_snapshot_that_may_vanish_makes_no_record_redundant() -> None:

@@ -25,10 +25,16 @@
 {{- .Values.initialVoters | default $known | default .Values.voters -}}
 {{- end -}}
 
-{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... Where a node begins: the first voters, as far as they vote now. */ -}}
+{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... The first voters; for one that votes no more, the others. Called with (list $ number). */ -}}
 {{- define "raftlog.voters" -}}
+{{- $ := index . 0 -}}
+{{- $own := index . 1 -}}
+{{- $count := include "raftlog.initialVoters" $ | int -}}
+{{- if and (lt $own $count) (ge $own (int $.Values.voters)) -}}
+{{- $count = int $.Values.voters -}}
+{{- end -}}
 {{- $voters := list -}}
-{{- range $number := until (min (int .Values.voters) (include "raftlog.initialVoters" . | int) | int) -}}
+{{- range $number := until $count -}}
 {{- $voters = append $voters (printf "%d@%s-%d.%s:9093" $number (include "raftlog.fullname" $) $number (include "raftlog.podDomain" $)) -}}
 {{- end -}}
 {{- join "," $voters -}}
@@ -47,7 +53,6 @@
 {{- range $name, $value := .Values.config -}}
 {{- $_ := set $settings $name (include "raftlog.text" $value) -}}
 {{- end -}}
-{{- $_ := set $settings "controller.quorum.voters" (include "raftlog.voters" .) -}}
 {{- if .Values.dynamicVoters -}}
 {{- $_ := set $settings "controller.quorum.auto.join.enable" "true" -}}
 {{- end -}}
@@ -100,6 +105,7 @@ listener.name.external.plain.sasl.jaas.config={{ $line }};
 {{- $port := ternary (add $external.firstNodePort $number) $external.port (eq $external.type "NodePort") -}}
 node.id={{ $number }}
 process.roles={{ ternary "broker,controller" "broker" $votes }}
+controller.quorum.voters={{ include "raftlog.voters" . }}
 listeners=CLIENTS://:9092{{ if $external.enabled }},EXTERNAL://:9094{{ end }}{{ if $votes }},CONTROLLER://:9093{{ end }}
 advertised.listeners=CLIENTS://{{ include "raftlog.fullname" $ }}-{{ $number }}.{{ include "raftlog.podDomain" $ }}:9092
 {{- if $external.enabled }},EXTERNAL://{{ $external.host | replace "{}" (toString $number) }}:{{ $port }}{{ end }}

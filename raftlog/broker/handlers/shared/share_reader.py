@@ -318,8 +318,9 @@ def _cut(records: Buffer, acquired: Sequence[Acquired]) -> bytes:
     first_offset, last_offset = acquired[0].first_offset, acquired[-1].last_offset
     begins, ends, view = 0, 0, memoryview(records)
     for position, header in iter_headers(view):
+        if header.base_offset > last_offset:
+            break
+        ends = position + header.length
         if header.last_offset < first_offset:
-            begins = position + header.length
-        elif header.base_offset <= last_offset:
-            ends = position + header.length
+            begins = ends
     return bytes(view[begins:ends])
