@@ -11,7 +11,6 @@ OTHERS: frozenset[str] = frozenset(
     {
         "tests/admin/test_quorum_voters.py",
         "tests/cli/test_quorum_voters.py",
-        "tests/deploy/test_rollout.py",
     }
 )
 """Modules in which `cluster` is something else; the list only shrinks."""
