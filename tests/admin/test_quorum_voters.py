@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Joining]:
+def joining_cluster() -> Iterator[Joining]:
     """One voter, and a node that follows."""
     with Joining(2, voters=1) as found:
         found.wait_until_healthy()
@@ -27,8 +27,8 @@ def cluster() -> Iterator[Joining]:
 
 
 @pytest.fixture
-def api(cluster: Joining) -> Api:
-    return Api(cluster.admin_url(1))
+def api(joining_cluster: Joining) -> Api:
+    return Api(joining_cluster.admin_url(1))
 
 
 def quorum(api: Api) -> dict[str, Any]:
@@ -45,14 +45,14 @@ def new_voter(cluster: Joining, node_id: int) -> dict[str, Any]:
     return {"node_id": node_id, "host": host, "port": int(port)}
 
 
-def test_a_voter_is_added_and_removed(cluster: Joining, api: Api) -> None:
+def test_a_voter_is_added_and_removed(joining_cluster: Joining, api: Api) -> None:
     """By the directory that the quorum shows, or by a named directory; each refusal has its status."""
-    body, voters, voter = new_voter(cluster, 2), "/v1/quorum/voters", "/v1/quorum/voters/2"
+    body, voters, voter = new_voter(joining_cluster, 2), "/v1/quorum/voters", "/v1/quorum/voters/2"
     until(lambda: any(each["directory_id"] for each in quorum(api)["observers"]), "node 2 follows")
     if quorum(api)["kraft_version"] == 0:
         refused = api.ask("POST", voters, body)
         assert refused.status == 400 and "kraft.version" in refused.body["message"]
-        assert CommandLine(cluster.bootstrap_servers)("quorum", "dynamic").returncode == exits.OK
+        assert CommandLine(joining_cluster.bootstrap_servers)("quorum", "dynamic").returncode == exits.OK
     assert quorum(api)["kraft_version"] == 1
     assert api.ask("POST", voters, {**body, "node_id": 7}).status == 409
     assert api.ask("POST", voters, {**body, "directory_id": "!" * 22}).status == 400
@@ -69,11 +69,11 @@ def test_a_voter_is_added_and_removed(cluster: Joining, api: Api) -> None:
     assert quorum(api)["change"] is None
 
 
-def test_a_voter_is_replaced(cluster: Joining, api: Api) -> None:
+def test_a_voter_is_replaced(joining_cluster: Joining, api: Api) -> None:
     """The new voter first; the same request again finds it done. Then the former voter replaces the new one."""
     until(lambda: any(each["directory_id"] for each in quorum(api)["observers"]), "node 2 follows")
-    CommandLine(cluster.bootstrap_servers)("quorum", "dynamic")
-    voters, bodies = "/v1/quorum/voters", {each: new_voter(cluster, each) for each in (1, 2)}
+    CommandLine(joining_cluster.bootstrap_servers)("quorum", "dynamic")
+    voters, bodies = "/v1/quorum/voters", {each: new_voter(joining_cluster, each) for each in (1, 2)}
     for old, new in ((1, 2), (2, 1)):
         for _ in range(2):
             replaced = api.ask("POST", voters, {**bodies[new], "replaces": old})
@@ -87,10 +87,10 @@ def test_a_voter_is_replaced(cluster: Joining, api: Api) -> None:
     assert again.status == 204, "the disk is in the set already"
 
 
-def test_the_last_voter_stays(cluster: Joining, api: Api) -> None:
+def test_the_last_voter_stays(joining_cluster: Joining, api: Api) -> None:
     """Its removal is refused, and the refusal is in the audit log with the caller."""
-    CommandLine(cluster.bootstrap_servers)("quorum", "dynamic")
+    CommandLine(joining_cluster.bootstrap_servers)("quorum", "dynamic")
     refused = api.ask("DELETE", "/v1/quorum/voters/1")
     assert refused.status == 400 and "only voter" in refused.body["message"]
-    found = [each for each in log_lines(cluster.nodes[1], "only voter") if "admin_change" in each]
+    found = [each for each in log_lines(joining_cluster.nodes[1], "only voter") if "admin_change" in each]
     assert found and '"operation":"remove_voter"' in found[-1], found

@@ -27,7 +27,7 @@ NODES = (1, 2, 3, 4)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Joining]:
+def joining_cluster() -> Iterator[Joining]:
     """At kraft.version 1."""
     with Joining(4, voters=3) as found:
         found.create_topic("rides", partitions=8, replication_factor=3)
@@ -37,11 +37,11 @@ def cluster() -> Iterator[Joining]:
 
 
 @pytest.fixture
-def raftlog(cluster: Joining) -> CommandLine:
+def raftlog(joining_cluster: Joining) -> CommandLine:
     """All four nodes vote."""
-    raftlog = CommandLine(cluster.bootstrap_servers)
+    raftlog = CommandLine(joining_cluster.bootstrap_servers)
     for node_id in set(NODES) - set(voters_of(raftlog)):
-        add(cluster, raftlog, node_id)
+        add(joining_cluster, raftlog, node_id)
     return raftlog
 
 
@@ -94,18 +94,20 @@ def test_a_node_joins_the_voters_by_itself() -> None:
         assert raftlog.rows("quorum", "why")[0]["by"] == "node 2"
 
 
-def test_a_dead_leader_is_removed_and_the_others_go_on(cluster: Joining, raftlog: CommandLine) -> None:
+def test_a_dead_leader_is_removed_and_the_others_go_on(
+    joining_cluster: Joining, raftlog: CommandLine
+) -> None:
     """The new leader of the four voters removes it, and it follows once it runs again."""
     leader = leader_of(raftlog)
-    cluster.kill(leader)
+    joining_cluster.kill(leader)
     others = [each for each in NODES if each != leader]
-    survivors = CommandLine(",".join(cluster.nodes[each].address for each in others))
+    survivors = CommandLine(",".join(joining_cluster.nodes[each].address for each in others))
     poll_until(lambda: survivors("quorum", "status").returncode == exits.OK, "another leader answers")
     removed = survivors("quorum", "remove", str(leader))
     assert removed.returncode == exits.OK, removed.stderr
     assert voters_of(survivors) == others
-    cluster.restart(leader)
-    cluster.wait_until_healthy()
+    joining_cluster.restart(leader)
+    joining_cluster.wait_until_healthy()
     poll_until(
         lambda: (
             leader
@@ -116,7 +118,7 @@ def test_a_dead_leader_is_removed_and_the_others_go_on(cluster: Joining, raftlog
     assert voters_of(survivors) == others
 
 
-def test_the_living_leader_is_removed(cluster: Joining, raftlog: CommandLine) -> None:
+def test_the_living_leader_is_removed(joining_cluster: Joining, raftlog: CommandLine) -> None:
     """Another leads soon, and changes of topics go on."""
     leader = leader_of(raftlog)
     removed = raftlog("quorum", "remove", str(leader))
@@ -126,51 +128,51 @@ def test_the_living_leader_is_removed(cluster: Joining, raftlog: CommandLine) ->
         "another leads",
     )
     assert voters_of(raftlog) == [each for each in NODES if each != leader]
-    cluster.create_topic("after", partitions=3, replication_factor=3)
-    cluster.wait_until_healthy()
+    joining_cluster.create_topic("after", partitions=3, replication_factor=3)
+    joining_cluster.wait_until_healthy()
 
 
-def test_a_voter_is_replaced(cluster: Joining, raftlog: CommandLine) -> None:
+def test_a_voter_is_replaced(joining_cluster: Joining, raftlog: CommandLine) -> None:
     """In one command: the new voter is added before the former is removed. With its present disk it stays."""
     assert raftlog("quorum", "remove", "4").returncode == exits.OK
     raftlog.rows_once(
         lambda rows: any(row["node"] == 4 and row["directory_id"] for row in rows), "quorum", "replication"
     )
     old = next(each for each in (1, 2, 3) if each != leader_of(raftlog))
-    replaced = raftlog("quorum", "replace", str(old), "4", "--controller", cluster.controller_of(4))
+    replaced = raftlog("quorum", "replace", str(old), "4", "--controller", joining_cluster.controller_of(4))
     assert replaced.returncode == exits.OK, replaced.stderr
     assert voters_of(raftlog) == [each for each in NODES if each != old]
     other = next(each for each in (1, 2, 3) if each != old)
-    where = ("--controller", cluster.controller_of(4), "--directory-id", encode_uuid(UUID(int=99)))
+    where = ("--controller", joining_cluster.controller_of(4), "--directory-id", encode_uuid(UUID(int=99)))
     refused = raftlog("quorum", "replace", str(other), "4", *where)
     assert refused.returncode == exits.FAILED and "replace that first" in refused.stderr, refused.stderr
     (found,) = [row for row in raftlog.rows("quorum", "replication") if row["node"] == 4]
-    where = ("--controller", cluster.controller_of(4), "--directory-id", found["directory_id"])
+    where = ("--controller", joining_cluster.controller_of(4), "--directory-id", found["directory_id"])
     again = raftlog("quorum", "replace", "4", "4", *where)
     assert (again.returncode, again.stdout) == (exits.OK, "node 4 is a voter already\n"), again.stderr
 
 
 def test_a_node_that_is_no_controller_any_more_leaves_the_voters(
-    cluster: Joining, raftlog: CommandLine
+    joining_cluster: Joining, raftlog: CommandLine
 ) -> None:
     """With controller.quorum.auto.join.enable its vote follows its roles, and back. Another directory stays."""
-    node = cluster.nodes[4]
+    node = joining_cluster.nodes[4]
     as_controller = {name: node.setting(name) for name in ("process.roles", "listeners")}
     listener = as_controller["listeners"].split(",")[0]
     node.configure(
         {"process.roles": "broker", "listeners": listener, "controller.quorum.auto.join.enable": "true"}
     )
-    cluster.restart(4)
+    joining_cluster.restart(4)
     poll_until(lambda: voters_of(raftlog) == [1, 2, 3], "node 4 leaves")
     node.configure(as_controller)
-    cluster.restart(4)
+    joining_cluster.restart(4)
     poll_until(lambda: voters_of(raftlog) == list(NODES), "node 4 votes again")
     node.configure({"controller.quorum.auto.join.enable": "false"})
     changes = [(row["change"], row["by"]) for row in raftlog.rows("quorum", "why")[:2]]
     assert changes == [("added", "node 4"), ("removed", "node 4")]
 
 
-def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: CommandLine) -> None:
+def test_the_quorum_says_why_its_voters_are_these(joining_cluster: Joining, raftlog: CommandLine) -> None:
     """Who changed them, and when; the newest change first."""
     rows = raftlog.rows("quorum", "why")
     assert rows[-1]["change"] == "dynamic" and {"added", "removed"} <= {row["change"] for row in rows}
@@ -179,13 +181,15 @@ def test_the_quorum_says_why_its_voters_are_these(cluster: Joining, raftlog: Com
     assert len(found["last_changes"]) == 3 and found["last_changes"][0].startswith(rows[0]["at"])
 
 
-def test_all_nodes_start_again_with_the_voters_of_the_log(cluster: Joining, raftlog: CommandLine) -> None:
+def test_all_nodes_start_again_with_the_voters_of_the_log(
+    joining_cluster: Joining, raftlog: CommandLine
+) -> None:
     """Their configs still name the first three."""
     for node_id in NODES:
-        cluster.stop(node_id)
+        joining_cluster.stop(node_id)
     for node_id in NODES:
-        cluster.restart(node_id, wait=False)
-    cluster.wait_until_healthy()
+        joining_cluster.restart(node_id, wait=False)
+    joining_cluster.wait_until_healthy()
     assert voters_of(raftlog) == list(NODES)
 
 
