@@ -159,6 +159,7 @@ class ShareGroupModel:
             if hold.reign is not None and each.reign is hold.reign and each.count == hold.count:
                 self.blame(f"{offset} was delivered twice for the {hold.count}th time")
         earlier.append(hold)
+        self.counted[offset] = max(hold.count, self.counted.get(offset, 0))
 
     def sent(self, holds: Mapping[int, Hold], kinds: Mapping[int, int]) -> None:
         """Note that a member is about to acknowledge records."""

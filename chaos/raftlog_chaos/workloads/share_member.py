@@ -19,6 +19,7 @@ HEARTBEAT, FETCH, ACKNOWLEDGE = (
     ApiKey.SHARE_FETCH,
     ApiKey.SHARE_ACKNOWLEDGE,
 )
+ALTER_OFFSETS: Final = ApiKey.ALTER_SHARE_GROUP_OFFSETS
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 NEWEST: Final = 2
@@ -69,16 +70,46 @@ class ShareMember:
                 member_epoch=epoch,
                 subscribed_topic_names=(self.topic,) if epoch == 0 else None,
             )
-            where = await self.client.ask_any(
-                FIND_COORDINATOR, shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
-            )
-            if where.error_code == 0:
-                beat = await self.client.ask((where.host, where.port), HEARTBEAT, message, version=1)
+            if (where := await self._coordinator()) is not None:
+                beat = await self.client.ask(where, HEARTBEAT, message, version=1)
                 if beat.error_code == 0:
                     epoch = beat.member_epoch
                     if beat.assignment is not None and beat.assignment.topic_partitions:
                         return
             await asyncio.sleep(RETRY_S)
+
+    async def _coordinator(self) -> tuple[str, int] | None:
+        """Return where the group's coordinator is, None if it is not known."""
+        find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
+        where = await self.client.ask_any(FIND_COORDINATOR, find)
+        return None if where.error_code else (where.host, where.port)
+
+    async def set_start(self, offset: int) -> int:
+        """Set where the group begins, as an administrator; return the error code."""
+        make = request_builders(ALTER_OFFSETS, 0)
+        partition = make.AlterShareGroupOffsetsRequestPartition(
+            partition_index=self.index, start_offset=offset
+        )
+        topic = make.AlterShareGroupOffsetsRequestTopic(topic_name=self.topic, partitions=(partition,))
+        message = make.AlterShareGroupOffsetsRequest(group_id=self.group, topics=(topic,))
+        where = await self._coordinator()
+        assert where is not None, "administrators come when the cluster is whole"
+        answer = await self.client.ask(where, ALTER_OFFSETS, message, version=0)
+        return int(answer.error_code or answer.responses[0].partitions[0].error_code)
+
+    async def take(self) -> set[int]:
+        """Fetch and accept records; return the offsets that were acquired, and accepted."""
+        answer = await self.fetch(max_records=100)
+        assert answer.error_code == 0, answer
+        acquired = [
+            (each.first_offset, each.last_offset)
+            for topic in answer.responses
+            for partition in topic.partitions
+            for each in partition.acquired_records
+        ]
+        if acquired:
+            await self.acknowledge(*((first, last, [ACCEPT]) for first, last in acquired))
+        return {offset for first, last in acquired for offset in range(first, last + 1)}
 
     async def ask(self, api_key: int, message: Any) -> Any:
         """Send a request to the leader that this member knows."""

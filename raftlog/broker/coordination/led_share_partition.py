@@ -30,9 +30,10 @@ from raftlog.base.errors import (
 )
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
+from raftlog.base.types import NO_OFFSET
 from raftlog.broker.coordination.share_group_configs import READ_COMMITTED, share_limits
 from raftlog.broker.coordination.share_state_client import StoredState
-from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.records.batch import Buffer, iter_headers
 from raftlog.sharing.delivery import (
     Acknowledgement,
@@ -123,6 +124,15 @@ class LedSharePartition(Guard):
         await self._store.write(
             self.key, write, state_epoch=self._state_epoch, leader_epoch=self.leader_epoch
         )
+
+    async def check(self) -> None:
+        """Finish if an administrator has set or deleted the state since it was read. Raises errors that may pass.
+
+        A leader without anything to write would not learn it: a write of nothing is fenced as any other.
+        """
+        error = await self._write(StateWrite(0, NO_OFFSET, (), NO_COUNT, (), ()))
+        if error is not None and self.over is None:
+            raise error
 
     @property
     def is_loaded(self) -> bool:

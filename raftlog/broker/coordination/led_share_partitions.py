@@ -52,8 +52,8 @@ class LedSharePartitions:
             raise NotLeaderOrFollower
         return replica
 
-    async def get(self, key: SharePartitionKey) -> LedSharePartition:
-        """Return a share partition, with its state read back.
+    async def get(self, key: SharePartitionKey, *, checked: bool = False) -> LedSharePartition:
+        """Return a share partition, with its state read back; if `checked`, with the state of now.
 
         Raises UnknownTopicId, UnknownTopicOrPartition, NotLeaderOrFollower, and what the share coordinator answers.
         Raises PolicyViolation if there are too many, all in use.
@@ -70,12 +70,17 @@ class LedSharePartitions:
                 config=partial(share_config, self._broker, key.group_id),
                 changed=partial(self.changed, key),
             )
+        known = led.is_loaded
         try:
             await led.load(partial(find_first_offset, self._broker, replica, key.group_id))
         except KafkaError:
             if led.over is not None and self._led.get(key) is led:
                 del self._led[key]  # clients may name any group
             raise
+        if checked and known:
+            await led.check()
+            if led.over is not None:
+                return await self.get(key)
         led.advance_log_start(replica.log_start_offset)
         if self._led.get(key) is led:
             self._led[key] = self._led.pop(key)  # the last to be looked at for room
