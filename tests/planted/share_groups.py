@@ -96,7 +96,7 @@ def write_no_counts(patch: pytest.MonkeyPatch) -> None:
 
 def keep_the_locks_of_ended_sessions(patch: pytest.MonkeyPatch) -> None:
     """After the end of a member's session its records wait until their locks expire."""
-    patch.setattr(SharePartition, "release_member", lambda machine, member_id: False)
+    patch.setattr(SharePartition, "release_members", lambda machine, member_ids: False)
 
 
 def expire_nothing(patch: pytest.MonkeyPatch) -> None:

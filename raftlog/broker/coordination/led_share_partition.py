@@ -11,7 +11,7 @@ It runs as its own guard: an exception costs this share partition, whose request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from itertools import islice
 from math import inf
 from typing import Final, Protocol
@@ -202,9 +202,9 @@ class LedSharePartition(Guard):
             self._waiting.setdefault(number, []).append(waiter)
             await waiter
 
-    def release_member(self, member_id: str) -> None:
-        """Give up the locks of a member whose session ended."""
-        if self.machine.release_member(member_id):
+    def release_members(self, member_ids: Container[str | None]) -> None:
+        """Give up the locks of members whose sessions ended."""
+        if self.machine.release_members(member_ids):
             self._changed()
         self._settle()
 

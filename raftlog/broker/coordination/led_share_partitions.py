@@ -6,7 +6,8 @@ the written state. The share sessions of their members are here too, since the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -18,7 +19,7 @@ from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.replication.partition import Partition
-from raftlog.sharing.share_sessions import ShareSessions
+from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
 
 MOST_LED: Final = 20_000
 """Share partitions of a broker in memory, a few kilobytes each. An idle one makes room for another."""
@@ -103,16 +104,19 @@ class LedSharePartitions:
             if led.over is not None or not _leads(replica, led.leader_epoch):
                 self._drop(key)
 
-    def release_member(self, group_id: str, member_id: str) -> None:
-        """Give up all locks of a member whose share session ended."""
+    def release_members(self, ended: Iterable[ShareSessionKey]) -> None:
+        """Give up all locks of members whose share sessions ended."""
+        member_ids: defaultdict[str, set[str | None]] = defaultdict(set)
+        for each in ended:
+            member_ids[each.group_id].add(each.member_id)
         for key, led in tuple(self._led.items()):
-            if key.group_id == group_id and led.is_loaded:
-                led.release_member(member_id)
+            if key.group_id in member_ids and led.is_loaded:
+                led.release_members(member_ids[key.group_id])
 
     def connection_closed(self, connection: object) -> None:
         """End the sessions of a connection, and give up what their members hold."""
-        for session in self.sessions.close_all(connection):
-            self.release_member(*session.key)
+        if ended := self.sessions.close_all(connection):
+            self.release_members(each.key for each in ended)
 
     @property
     def watched(self) -> int:
