@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import msgspec
@@ -16,8 +17,10 @@ from raftlog.base.errors import (
     RequestTimedOut,
     VoterNotFound,
 )
+from raftlog.quorum.own_move import OwnMove
 from raftlog.quorum.voters_record import Voter
 from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, PORT
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.quorum.changing import Changing, run
 
 
@@ -179,6 +182,43 @@ def test_a_moved_voter_asks_again_after_a_refusal() -> None:
         await world.cluster.until(lambda: world.addresses_in_the_set()[moved] == (host, 9999))
 
     run(test)
+
+
+class _Led:
+    """A quorum of two that this voter leads, after each hand over again. No node reaches its address."""
+
+    leading = may_have_moved = True
+    voters: ClassVar = {1: ("n1", PORT), 2: ("n2", PORT)}
+    own_move = Voter(1, UUID(int=1).bytes, "n1", 9999)
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.handed_over: list[float] = []
+        self._loop = loop
+
+    async def transfer_leadership(self) -> None:
+        self.handed_over.append(round(self._loop.time()))
+
+
+def test_a_leader_with_an_address_that_is_refused_leads_ever_longer() -> None:
+    """From 5 seconds to 640: each hand over costs its successor's clients a moment."""
+
+    async def program(loop: SimLoop) -> None:
+        async def ask(request: object) -> None:
+            raise AssertionError("a leader asks no other")
+
+        quorum = _Led(loop)
+        moves = OwnMove(quorum, ask)  # type: ignore[arg-type]
+        spans = []
+        for _ in range(9):
+            began_at, count = loop.time(), len(quorum.handed_over)
+            run_once = asyncio.ensure_future(moves.run())
+            while len(quorum.handed_over) == count:
+                await asyncio.sleep(0.5)
+            run_once.cancel()
+            spans.append(round(quorum.handed_over[-1] - began_at))
+        assert spans == [5, 10, 20, 40, 80, 160, 320, 640, 640]
+
+    simulate(program, seed=1)
 
 
 def test_a_moved_voter_asks_again_if_the_set_with_its_address_is_truncated() -> None:
