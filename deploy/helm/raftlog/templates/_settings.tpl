@@ -25,11 +25,16 @@
 {{- .Values.initialVoters | default $known | default .Values.voters -}}
 {{- end -}}
 
-{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... Where a node begins: the first voters, as far as they vote now. */ -}}
+{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... Where a node begins; called with (list $ number). A node that
+votes lists all first voters, also those that have left: until the metadata holds the voters, it counts them. With
+fewer, two majorities would have no voter in common. A broker must not list itself. */ -}}
 {{- define "raftlog.voters" -}}
+{{- $ := index . 0 -}}
+{{- $present := int $.Values.voters -}}
+{{- $initial := include "raftlog.initialVoters" $ | int -}}
 {{- $voters := list -}}
-{{- range $number := until (min (int .Values.voters) (include "raftlog.initialVoters" . | int) | int) -}}
-{{- $voters = append $voters (printf "%d@%s-%d.%s:9093" $number (include "raftlog.fullname" $) $number (include "raftlog.podDomain" $)) -}}
+{{- range $voter := until (ternary $initial (min $present $initial | int) (lt (index . 1) $present)) -}}
+{{- $voters = append $voters (printf "%d@%s-%d.%s:9093" $voter (include "raftlog.fullname" $) $voter (include "raftlog.podDomain" $)) -}}
 {{- end -}}
 {{- join "," $voters -}}
 {{- end -}}
@@ -47,7 +52,6 @@
 {{- range $name, $value := .Values.config -}}
 {{- $_ := set $settings $name (include "raftlog.text" $value) -}}
 {{- end -}}
-{{- $_ := set $settings "controller.quorum.voters" (include "raftlog.voters" .) -}}
 {{- if .Values.dynamicVoters -}}
 {{- $_ := set $settings "controller.quorum.auto.join.enable" "true" -}}
 {{- end -}}
@@ -99,6 +103,7 @@ listener.name.external.plain.sasl.jaas.config={{ $line }};
 {{- $external := $.Values.external -}}
 {{- $port := ternary (add $external.firstNodePort $number) $external.port (eq $external.type "NodePort") -}}
 node.id={{ $number }}
+controller.quorum.voters={{ include "raftlog.voters" . }}
 process.roles={{ ternary "broker,controller" "broker" $votes }}
 listeners=CLIENTS://:9092{{ if $external.enabled }},EXTERNAL://:9094{{ end }}{{ if $votes }},CONTROLLER://:9093{{ end }}
 advertised.listeners=CLIENTS://{{ include "raftlog.fullname" $ }}-{{ $number }}.{{ include "raftlog.podDomain" $ }}:9092
