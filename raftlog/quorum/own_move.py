@@ -1,8 +1,9 @@
 """A voter that has moved has the metadata name its new address (KIP-853, UpdateRaftVoter).
 
 It asks each new leader at once, and again from time to time, until the newest set has the address that its config
-names, and is committed: a new leader may lack the set. A leader cannot find out whether others reach it there. So it
-hands the lead over, and asks its successor. If that refuses the address, it leads twice as long the next time.
+names. It goes on until that set is committed, since a new leader may lack it. A leader cannot find out whether others
+reach it there. So it hands the lead over, and asks its successor. If that refuses the address, it leads twice as long
+the next time.
 """
 
 from __future__ import annotations
