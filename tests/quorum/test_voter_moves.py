@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     RequestTimedOut,
     VoterNotFound,
 )
+from raftlog.quorum.channel import ForeignCluster, Identity, OutboundChannel, dial
 from raftlog.quorum.own_move import OwnMove
 from raftlog.quorum.voters_record import Voter
 from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, PORT
@@ -148,6 +149,42 @@ def test_an_observer_finds_voters_that_all_moved_by_its_config() -> None:
         world.cluster.boot_observer()
         await world.pass_time(20)
         world.cluster.boot(2, 3)
+        await world.cluster.commit(b"after", 1, 2, 3, OBSERVER)
+
+    run(test)
+
+
+def test_an_observer_lives_on_although_another_cluster_is_at_the_addresses_of_its_config(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It dials them while the present voters are away, and the newest set names other addresses."""
+
+    async def dial_another_cluster(
+        identity: Identity, kind: Any, address: tuple[str, int], **how: Any
+    ) -> OutboundChannel:
+        if address[1] == PORT:
+            raise ForeignCluster("node 1 belongs to cluster theirs, node 9 to cluster ours")
+        return await dial(identity, kind, address, **how)
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        world.cluster.boot_observer()
+        await world.cluster.commit(b"before", 1, 2, 3, OBSERVER)
+        for node in (1, 2, 3):
+            there = world.addresses[node][0], 9999
+            world.cluster.crash(node)
+            world.cluster.configs[node] = {**world.cluster.voters, node: there}
+            world.cluster.ports[node] = 9999
+            world.cluster.boot(node)
+            await world.cluster.until(
+                lambda node=node, there=there: world.addresses_in_the_set().get(node) == there
+            )  # type: ignore[misc]
+        await world.cluster.commit(b"moved", 1, 2, 3, OBSERVER)
+        await world.pass_time(4)
+        monkeypatch.setattr("raftlog.quorum.observer.dial", dial_another_cluster)
+        world.cluster.crash(1, 2, 3)
+        await world.pass_time(20)
+        world.cluster.boot(1, 2, 3)
         await world.cluster.commit(b"after", 1, 2, 3, OBSERVER)
 
     run(test)
