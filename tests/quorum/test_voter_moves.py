@@ -170,15 +170,14 @@ def test_an_observer_lives_on_although_another_cluster_is_at_the_addresses_of_it
         await world.begin()
         world.cluster.boot_observer()
         await world.cluster.commit(b"before", 1, 2, 3, OBSERVER)
-        for node in (1, 2, 3):
-            there = world.addresses[node][0], 9999
+        moved = {node: (world.addresses[node][0], 9999) for node in (1, 2, 3)}
+        for node, there in moved.items():
             world.cluster.crash(node)
             world.cluster.configs[node] = {**world.cluster.voters, node: there}
             world.cluster.ports[node] = 9999
             world.cluster.boot(node)
-            await world.cluster.until(
-                lambda node=node, there=there: world.addresses_in_the_set().get(node) == there
-            )  # type: ignore[misc]
+            await world.cluster.commit(b"back %d" % node, node)
+        await world.cluster.until(lambda: world.addresses_in_the_set() == moved)
         await world.cluster.commit(b"moved", 1, 2, 3, OBSERVER)
         await world.pass_time(4)
         monkeypatch.setattr("raftlog.quorum.observer.dial", dial_another_cluster)
