@@ -142,11 +142,13 @@ def status(target: Target, *, form: Form) -> None:
 def _changes(target: Target) -> tuple[str | None, list[str] | None]:
     """Return the change of the voters under way, if any, and the last, newest first; None without an HTTP API.
 
-    Kafka's DescribeQuorum has neither.
+    Kafka's DescribeQuorum has neither, nor has the API of a release up to 0.3.0.
     """
     try:
         found = api_of(target, HTTP_S).ask("GET", "/v1/quorum")
     except Failure:
+        return None, None
+    if "changes" not in found:
         return None, None
     change = found["change"]
     under_way = None

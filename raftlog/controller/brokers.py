@@ -237,6 +237,11 @@ def _unfence(
         index=index,
         lost_replicas=lost_replicas,
     )
+    if lost_replicas.damaged and not updates.complete:
+        # The batch after this one would elect the damaged replicas that have no room here: they leave their ISRs first.
+        left = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
+        if left.records:
+            return Decision(left.records, DECIDE_AGAIN, left.events)
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )

@@ -150,7 +150,7 @@ class Observer:
         try:
             channel = await dial(self.identity, "observe", address, expect=voter)
         except HandshakeRefused as error:
-            self._complain(voter, error)
+            self._complain(voter, address, error)
             return False
         except OSError:
             return False
@@ -177,9 +177,12 @@ class Observer:
         log.info("observer_lost_voter", node_id=self.node_id, voter_id=voter, reason=lost.result())
         return True
 
-    def _complain(self, voter: int, error: HandshakeRefused) -> None:
-        """Log it once; if most voters are of another cluster, this node is the foreign one."""
-        if isinstance(error, ForeignCluster):
+    def _complain(self, voter: int, address: tuple[str, int], error: HandshakeRefused) -> None:
+        """Log it once. If most present voters are of another cluster, this node is the foreign one.
+
+        Another cluster may have the former addresses of voters that have moved.
+        """
+        if isinstance(error, ForeignCluster) and self.voters.get(voter) == address:
             self._foreign.add(voter)
             if len(self._foreign) > len(self.voters) // 2:
                 self.on_failure(InconsistentClusterId(str(error)))

@@ -107,6 +107,8 @@ class VoterRequests:
         self._directory_at = directory_at
         self._now_ms = now_ms
         self._waiting: list[_Waiting] = []
+        self._first_set: _Waiting | None = None
+        """The request that makes the first set, if any."""
 
     @property
     def under_way(self) -> VotersInChange | None:
@@ -158,7 +160,11 @@ class VoterRequests:
             make()
             return make, VoterChange("dynamic")
 
-        await self._change(_Waiting(), ready, next_set, until)
+        self._first_set = request = _Waiting()
+        try:
+            await self._change(request, ready, next_set, until)
+        finally:
+            self._first_set = None
 
     async def add(self, voter: Voter, until: float, *, by: str = "", until_committed: bool = True) -> None:
         """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
@@ -266,8 +272,11 @@ class VoterRequests:
             raise NotLeaderOrFollower("this node is not the leader of the metadata quorum")
 
     async def _until_settled(self, request: _Waiting) -> None:
-        """Wait until the newest set is committed. It may be of a former leader, or of a request that has timed out."""
-        while self._driver.changes_voters:
+        """Wait until the newest set is committed. It may be of a former leader, or of a request that has timed out.
+
+        The first set may itself wait for a replaced disk. Until it is appended, the voters look static.
+        """
+        while self._driver.changes_voters or self._first_set not in (None, request):
             request.waits_for = "another change of the voters is under way"
             await asyncio.sleep(POLL_S)
             self._check_leads()

@@ -186,8 +186,10 @@ class FollowerRole(ReadableRole):
         once they are appended. No CRC covers a base offset, so the leader has to send the batch again.
         """
         partition, log = self.partition, self.partition.log
+        if log.log_start_offset < log.log_end_offset:
+            return
         first = next(iter_headers(batches), None)
-        if first is None or log.log_start_offset < log.log_end_offset:
+        if first is None:
             return
         base_offset = first[1].base_offset
         if base_offset < log.log_end_offset <= first[1].last_offset:

@@ -13,7 +13,7 @@ once it is fenced, and makes another from what the coordinator has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
 from typing import Final
@@ -233,9 +233,9 @@ class SharePartition:
         self._next_expiry_at = min(held, default=inf)
         return released
 
-    def release_member(self, member_id: str) -> bool:
-        """Give up all locks of a member after the end of its session; return whether it had any."""
-        return self._release(each for each in self._ranges if each.is_held and each.member_id == member_id)
+    def release_members(self, member_ids: Container[str | None]) -> bool:
+        """Give up all locks of members after the end of their sessions; return whether they had any."""
+        return self._release(each for each in self._ranges if each.is_held and each.member_id in member_ids)
 
     def _release(self, held: Iterable[InFlightRange]) -> bool:
         changed = [(each.first_offset, each.end_offset, each) for each in held]

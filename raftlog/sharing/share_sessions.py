@@ -50,7 +50,8 @@ class ShareSession:
         self.epoch = 1
         self.at_end: Callable[[], None] | None = None
         """Called at the session's end: a request waits that counts on it."""
-        self._partitions: dict[SharedPartition, None] = {}
+        self._partitions: dict[SharedPartition, bool] = {}
+        """With each, whether the state of its share partition was checked since it was added."""
 
     @property
     def partitions(self) -> list[SharedPartition]:
@@ -66,8 +67,17 @@ class ShareSession:
         if partition not in self._partitions:
             if len(self._partitions) >= most:
                 return False
-            self._partitions[partition] = None
+            self._partitions[partition] = False
         return True
+
+    def is_checked(self, partition: SharedPartition) -> bool:
+        """Return whether the state of a share partition was checked since it was added to the session."""
+        return self._partitions.get(partition, False)
+
+    def checked(self, partition: SharedPartition) -> None:
+        """Note that the state of a share partition was checked, if it is there."""
+        if partition in self._partitions:
+            self._partitions[partition] = True
 
     def forget(self, partition: SharedPartition) -> None:
         """Remove a partition, if it is there."""
@@ -77,8 +87,7 @@ class ShareSession:
         """Put partitions that had records behind the others, so that no partition starves another."""
         for each in partitions:
             if each in self._partitions:
-                del self._partitions[each]
-                self._partitions[each] = None
+                self._partitions[each] = self._partitions.pop(each)
 
 
 class ShareSessions:

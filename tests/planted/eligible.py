@@ -17,7 +17,8 @@ from raftlog.controller import (
     leader_and_isr,
     reassignment,
 )
-from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS, LostReplicas
+from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS, LostReplicas, PartitionUpdates
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog.metadata.record_replay import changed
@@ -208,6 +209,21 @@ def stop_without_a_hand_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(brokers, "_waits_for_another", lambda *_: False)
 
 
+def unfence_before_the_damaged_have_left(patch: pytest.MonkeyPatch) -> None:
+    """A broker is unfenced with one batch, however many damaged replicas it reports: the next batch elects the rest."""
+    update = leader_and_isr.update_all_partitions
+
+    def update_at_once(
+        image: MetadataImage, availability: BrokerAvailability, *rest: Any, **more: Any
+    ) -> Any:
+        lost = more.get("lost_replicas", NO_LOST_REPLICAS)
+        if lost.damaged and image.brokers[lost.broker_id].fenced and lost.broker_id not in availability.alive:
+            return PartitionUpdates((), (), True)
+        return update(image, availability, *rest, **more)
+
+    patch.setattr(brokers, "update_all_partitions", update_at_once)
+
+
 PLANTS = [
     Plant("all-replicas-eligible", "KIP-966", play, take_all_replicas_for_eligible),
     Plant("eligible-with-a-new-disk", "KIP-966", play, trust_a_new_disk),
@@ -222,6 +238,13 @@ PLANTS = [
     ),
     Plant("eligible-released-while-lost", "KIP-966", play, release_while_the_isr_is_lost),
     Plant("damaged-last-goes-offline", "KIP-966", play, go_offline_with_a_damaged_last_log),
+    Plant(
+        "damaged-beyond-a-batch",
+        "more damaged replicas than a batch has records",
+        play,
+        unfence_before_the_damaged_have_left,
+        test="tests/controller/test_small_batches.py::test_a_broker_is_unfenced_with_no_damaged_replica_in_sync",
+    ),
     Plant("last-eligible-is-forgotten", "KIP-966", play, forget_the_last_eligible_leader),
     Plant(
         "damaged-eligible-looks-clean",

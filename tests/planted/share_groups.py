@@ -96,7 +96,7 @@ def write_no_counts(patch: pytest.MonkeyPatch) -> None:
 
 def keep_the_locks_of_ended_sessions(patch: pytest.MonkeyPatch) -> None:
     """After the end of a member's session its records wait until their locks expire."""
-    patch.setattr(SharePartition, "release_member", lambda machine, member_id: False)
+    patch.setattr(SharePartition, "release_members", lambda machine, member_ids: False)
 
 
 def expire_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -291,6 +291,15 @@ def take_aborted_in_order_of_their_ends(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(led_share_partition, "sorted", lambda aborted, **_: list(aborted)[::-1], raising=False)
 
 
+def go_on_after_a_reset(patch: pytest.MonkeyPatch) -> None:
+    """A leader without anything to write does not learn that an administrator has set another start offset."""
+
+    async def check_nothing(led: LedSharePartition) -> None:
+        pass
+
+    patch.setattr(LedSharePartition, "check", check_nothing)
+
+
 def wait_behind_aborted_records(patch: pytest.MonkeyPatch) -> None:
     """The machine forgets what it withheld, so a group waits at its first aborted record for ever."""
     patch.setattr(SharePartition, "_archive", lambda machine, first_offset, end_offset: None)
@@ -340,6 +349,7 @@ PLANTS = [
         take_aborted_in_order_of_their_ends,
         6.0,
     ),
+    Plant("share-resets-unseen", "KIP-932 record lost", play, go_on_after_a_reset, 6.0),
     Plant("share-waits-for-aborted", "KIP-932 read_committed", play, wait_behind_aborted_records, 6.0),
     Plant("share-live-snapshots-pruned", "KIP-932 state lost", play, prune_up_to_the_newest_snapshot, 6.0),
     Plant(

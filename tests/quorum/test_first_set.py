@@ -55,3 +55,32 @@ def test_the_first_set_waits_for_a_replaced_disk() -> None:
         assert record is not None and record.directories()[node] == UUID(int=99)
 
     run(test)
+
+
+def test_another_change_waits_for_the_first_set() -> None:
+    """As long as that waits for a replaced disk: kraft.version is 1, although the log holds no set yet."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot()
+        leader = await world.cluster.leader()
+        await world.cluster.commit(b"begin", 1, 2, 3)
+        node = next(each for each in (1, 2, 3) if each != leader)
+        world.cluster.crash(node)
+        world.cluster.wipe(node)
+        world.law.forget(node)
+        world.directories[node] = UUID(int=99)
+        world.cluster.boot(node)
+        await world.cluster.commit(b"again", node)
+        quorum, host = world.cluster.nodes[leader], world.cluster.hosts[leader]
+        until = world.loop.time() + 10
+        first = host.start(quorum.voter_requests.make_dynamic(world.cluster.voters, until))
+        await world.pass_time(0.1)
+        added = host.start(quorum.voter_requests.add(world.voter(4), until))
+        await world.pass_time(0.1)
+        assert not first.done() and not added.done()
+        await world.cluster.until(lambda: bool(quorum.unrecorded_voters()))
+        world.cluster.append(record_directory(node, UUID(int=99)))
+        await world.cluster.until(added.done)
+        assert first.done() and added.exception() is None and quorum.voters.keys() == {1, 2, 3, 4}
+
+    run(test)

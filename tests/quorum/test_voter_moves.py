@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import msgspec
@@ -16,8 +17,11 @@ from raftlog.base.errors import (
     RequestTimedOut,
     VoterNotFound,
 )
+from raftlog.quorum.channel import ForeignCluster, Identity, OutboundChannel, dial
+from raftlog.quorum.own_move import OwnMove
 from raftlog.quorum.voters_record import Voter
 from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, PORT
+from raftlog_chaos.simulator import SimLoop, simulate
 from tests.quorum.changing import Changing, run
 
 
@@ -150,6 +154,41 @@ def test_an_observer_finds_voters_that_all_moved_by_its_config() -> None:
     run(test)
 
 
+def test_an_observer_lives_on_although_another_cluster_is_at_the_addresses_of_its_config(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It dials them while the present voters are away, and the newest set names other addresses."""
+
+    async def dial_another_cluster(
+        identity: Identity, kind: Any, address: tuple[str, int], **how: Any
+    ) -> OutboundChannel:
+        if address[1] == PORT:
+            raise ForeignCluster("node 1 belongs to cluster theirs, node 9 to cluster ours")
+        return await dial(identity, kind, address, **how)
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        world.cluster.boot_observer()
+        await world.cluster.commit(b"before", 1, 2, 3, OBSERVER)
+        moved = {node: (world.addresses[node][0], 9999) for node in (1, 2, 3)}
+        for node, there in moved.items():
+            world.cluster.crash(node)
+            world.cluster.configs[node] = {**world.cluster.voters, node: there}
+            world.cluster.ports[node] = 9999
+            world.cluster.boot(node)
+            await world.cluster.commit(b"back %d" % node, node)
+        await world.cluster.until(lambda: world.addresses_in_the_set() == moved)
+        await world.cluster.commit(b"moved", 1, 2, 3, OBSERVER)
+        await world.pass_time(4)
+        monkeypatch.setattr("raftlog.quorum.observer.dial", dial_another_cluster)
+        world.cluster.crash(1, 2, 3)
+        await world.pass_time(20)
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.commit(b"after", 1, 2, 3, OBSERVER)
+
+    run(test)
+
+
 def test_a_moved_voter_asks_again_after_a_refusal() -> None:
     """The same leader, once others reach it there; a leader hands the lead over once, not again and again."""
 
@@ -179,6 +218,43 @@ def test_a_moved_voter_asks_again_after_a_refusal() -> None:
         await world.cluster.until(lambda: world.addresses_in_the_set()[moved] == (host, 9999))
 
     run(test)
+
+
+class _Led:
+    """A quorum of two that this voter leads, after each hand over again. No node reaches its address."""
+
+    leading = may_have_moved = True
+    voters: ClassVar = {1: ("n1", PORT), 2: ("n2", PORT)}
+    own_move = Voter(1, UUID(int=1).bytes, "n1", 9999)
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.handed_over: list[float] = []
+        self._loop = loop
+
+    async def transfer_leadership(self) -> None:
+        self.handed_over.append(round(self._loop.time()))
+
+
+def test_a_leader_with_an_address_that_is_refused_leads_ever_longer() -> None:
+    """From 5 seconds to 640: each hand over costs its successor's clients a moment."""
+
+    async def program(loop: SimLoop) -> None:
+        async def ask(request: object) -> None:
+            raise AssertionError("a leader asks no other")
+
+        quorum = _Led(loop)
+        moves = OwnMove(quorum, ask)  # type: ignore[arg-type]
+        spans = []
+        for _ in range(9):
+            began_at, count = loop.time(), len(quorum.handed_over)
+            run_once = asyncio.ensure_future(moves.run())
+            while len(quorum.handed_over) == count:
+                await asyncio.sleep(0.5)
+            run_once.cancel()
+            spans.append(round(quorum.handed_over[-1] - began_at))
+        assert spans == [5, 10, 20, 40, 80, 160, 320, 640, 640]
+
+    simulate(program, seed=1)
 
 
 def test_a_moved_voter_asks_again_if_the_set_with_its_address_is_truncated() -> None:

@@ -128,8 +128,11 @@ def test_a_base_offset_before_an_empty_log_must_be_sent_twice() -> None:
         with pytest.raises(CorruptMessage):
             append(wrong)
         assert cluster[3].partition.log_end_offset == 5
-    append(batch)
+    with pytest.raises(CorruptMessage):
+        append(batch[:-1] + b"?")
     partition = cluster[3].partition
+    assert partition.high_watermark == partition.log_end_offset == 4
+    append(batch)
     assert (partition.log_start_offset, partition.high_watermark, partition.log_end_offset) == (5, 7, 7)
 
 

@@ -243,7 +243,7 @@ def test_a_lost_count_is_written_again() -> None:
     """A release that was not written is part of the next write, with the count of that delivery."""
     partition = SharePartition(0, limits=LIMITS)
     acquire(partition, batches_of(0, 10))
-    partition.release_member("a")
+    partition.release_members({"a"})
     write(partition, is_written=False)
     assert acquire(partition, batches_of(0, 10)) == [(0, 9, 2)]
     assert write(partition) == (0, [(0, 9, DeliveryState.AVAILABLE, 1)])
@@ -256,8 +256,8 @@ def test_the_end_of_a_session_releases_its_locks() -> None:
     acquire(partition, batches_of(0, 10), by="a")
     acquire(partition, batches_of(0, 10, 20), by="b")
     acknowledge(partition, (0, 2, ACCEPT), by="a")
-    assert partition.release_member("a")
-    assert not partition.release_member("a")
+    assert partition.release_members({"a"})
+    assert not partition.release_members({"a"})
     assert partition.next_fetch_offset() == 3
     write(partition)
     assert states(partition) == [(3, 10, "AVAILABLE", 1), (10, 20, "ACQUIRED", 1)]
@@ -343,7 +343,7 @@ def test_batches_that_compaction_removed_are_archived() -> None:
     partition = SharePartition(0, limits=LIMITS)
     assert acquire(partition, batches_of(5, 10)) == [(5, 9, 1)]
     assert partition.start_offset == 5
-    partition.release_member("a")
+    partition.release_members({"a"})
     assert acquire(partition, batches_of(8, 12), most=3) == [(8, 9, 2), (10, 11, 1)]
     assert partition.start_offset == 8
 
@@ -421,5 +421,5 @@ def test_acquired_offsets_are_values() -> None:
     """The result holds no range of the machine."""
     partition = SharePartition(0, limits=LIMITS)
     found = partition.acquire(AcquireRequest("a", 5), batches_of(0, 10), fetch_offset=0, now=0.0)
-    partition.release_member("a")
+    partition.release_members({"a"})
     assert found == [Acquired(0, 9, 1)]

@@ -247,7 +247,7 @@ class Work:
 
     def end_session(self) -> None:
         member = self.random.choice(MEMBERS)
-        assert self.machine.release_member(member) == bool(self.model.held(member))
+        assert self.machine.release_members({member}) == bool(self.model.held(member))
         for offset in self.model.held(member):
             self.model.release(self.model.entries[offset])
         self.model.pass_final()

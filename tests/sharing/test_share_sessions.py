@@ -81,6 +81,21 @@ def test_no_partition_starves_another() -> None:
     assert session.partitions == [(T, 1), (T, 0), (T, 3)]
 
 
+def test_a_partition_is_checked_once_while_it_stays() -> None:
+    """An administrator sets offsets between sessions of members, or while they have no partitions."""
+    sessions = ShareSessions()
+    session = sessions.open(A, WIRE, acknowledges=False)
+    sessions.update(session, [(T, 0), (T, 1)])
+    session.checked((T, 0))
+    session.fetched([(T, 0)])
+    sessions.update(session, [(T, 0)])
+    assert [session.is_checked((T, each)) for each in range(2)] == [True, False]
+    sessions.update(session, [], forgotten=[(T, 0)])
+    session.checked((T, 0))
+    sessions.update(session, [(T, 0)])
+    assert not session.is_checked((T, 0))
+
+
 def test_the_partitions_of_all_sessions_are_bounded() -> None:
     """A session has at most a fourth of them. What a session gives up, and what it ends with, is room for others."""
     sessions = ShareSessions()

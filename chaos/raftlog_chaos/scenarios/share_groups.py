@@ -58,6 +58,8 @@ SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
     "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.session.timeout.ms": "10000",
+    "group.share.min.session.timeout.ms": "10000",
     "share.coordinator.state.topic.segment.bytes": "2000",
     "share.coordinator.state.topic.prune.interval.ms": "500",
 }
@@ -87,7 +89,10 @@ class ShareGroups(Leaving):
         self.has_transactions = chance.random() < 0.5
         self.read_committed = chance.random() < 0.7
         """Whether the first group gets no records of open and aborted transactions."""
-        self.calm = False
+        self.sets_back = chance.random() < 0.5
+        self.calm = self.is_set_back = False
+        self.skipped: list[str] = []
+        """What is wrong after an administrator has set a group back."""
         self.ledgers = [
             Ledger(loop.stream(f"ledger{producer_id}"), producer_id=producer_id)
             for producer_id in PRODUCER_IDS
@@ -167,7 +172,7 @@ class ShareGroups(Leaving):
 
     async def _watch(self) -> None:
         """Look at all leaders and coordinators, again and again."""
-        while True:
+        while not self.is_set_back:
             for context in self._contexts():
                 for key, led in led_by(context):
                     if (book := self.books.get((key.group_id, key.partition))) is not None:
@@ -355,6 +360,35 @@ class ShareGroups(Leaving):
         )
         for worker in self.workers:
             worker.stopping = True
+        if self.sets_back:
+            await self.set_back(self.book())
+
+    async def set_back(self, book: ShareGroupModel) -> None:
+        """Have an administrator set a group back once its members are gone, and a new member read all records again.
+
+        The leader is the former one, and has the former start offset in memory.
+        """
+        self.is_set_back = True
+        found = self.cluster.leader_replica(*book.where)
+        assert found is not None, "the cluster is whole"
+        replica = found[1]
+        left = set(range(replica.log_start_offset, replica.high_watermark))
+        if book.read_committed:
+            left -= withheld_in(read_batches(replica.log, replica.high_watermark))
+        client = Client("auditor", self.cluster.bootstrap)
+        member = ShareMember(client, "auditor", book.where, group=book.group)
+
+        async def read_again() -> None:
+            await client.refresh(JOBS)
+            await member.alter_offset(min(left, default=0))
+            await member.join()
+            until = self.loop.time() + SETTLED_S
+            while left and self.loop.time() < until:
+                left.difference_update(await member.take())
+
+        await self.loop.host("auditor").start(read_again())
+        if left:
+            self.skipped = [f"{book.group} was set back, and never gets {sorted(left)[:5]}"]
 
     def _is_settled(self, book: ShareGroupModel) -> bool:
         if self.has_transactions and any(each.is_open for each in self.ledgers):
@@ -366,7 +400,7 @@ class ShareGroups(Leaving):
         return led.machine.start_offset >= found[1].high_watermark
 
     def judge(self) -> list[str]:
-        faults = super().judge()
+        faults = super().judge() + self.skipped
         for book in self.books.values():
             found = self.cluster.leader_replica(*book.where)
             assert found is not None, "the cluster is whole"

@@ -74,11 +74,8 @@ class ShareMember:
                 member_epoch=epoch,
                 subscribed_topic_names=(self.topic,) if epoch == 0 else None,
             )
-            where = await self.client.ask_any(
-                FIND_COORDINATOR, shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
-            )
-            if where.error_code == 0:
-                beat = await self.client.ask((where.host, where.port), HEARTBEAT, message, version=1)
+            if (where := await self._coordinator()) is not None:
+                beat = await self.client.ask(where, HEARTBEAT, message, version=1)
                 if beat.error_code == 0:
                     epoch = beat.member_epoch
                     if beat.assignment is not None and beat.assignment.topic_partitions:
@@ -113,14 +110,33 @@ class ShareMember:
     ) -> None:
         """Ask the group's coordinator until it agrees."""
         while True:
-            where = await self.client.ask_any(
-                FIND_COORDINATOR, shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
-            )
-            if where.error_code == 0:
-                answer = await self.client.ask((where.host, where.port), api_key, message, version=version)
-                if code_of(answer) == 0:
-                    return
+            where = await self._coordinator()
+            if (
+                where is not None
+                and code_of(await self.client.ask(where, api_key, message, version=version)) == 0
+            ):
+                return
             await asyncio.sleep(RETRY_S)
+
+    async def _coordinator(self) -> tuple[str, int] | None:
+        """Return where the group's coordinator is, None if it is not known."""
+        find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
+        where = await self.client.ask_any(FIND_COORDINATOR, find)
+        return None if where.error_code else (where.host, where.port)
+
+    async def take(self) -> set[int]:
+        """Fetch and accept records; return the offsets that were acquired, and accepted."""
+        answer = await self.fetch(max_records=100)
+        assert answer.error_code == 0, answer
+        acquired = [
+            (each.first_offset, each.last_offset)
+            for topic in answer.responses
+            for partition in topic.partitions
+            for each in partition.acquired_records
+        ]
+        if acquired:
+            await self.acknowledge(*((first, last, [ACCEPT]) for first, last in acquired))
+        return {offset for first, last in acquired for offset in range(first, last + 1)}
 
     async def ask(self, api_key: int, message: Any) -> Any:
         """Send a request to the leader that this member knows."""

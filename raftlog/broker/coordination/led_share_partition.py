@@ -11,7 +11,7 @@ It runs as its own guard: an exception costs this share partition, whose request
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from itertools import islice
 from math import inf
 from typing import Final, Protocol
@@ -30,9 +30,10 @@ from raftlog.base.errors import (
 )
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
+from raftlog.base.types import NO_OFFSET
 from raftlog.broker.coordination.share_group_configs import READ_COMMITTED, share_limits
 from raftlog.broker.coordination.share_state_client import StoredState
-from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.records.batch import Buffer, iter_headers
 from raftlog.sharing.delivery import (
     Acknowledgement,
@@ -125,6 +126,15 @@ class LedSharePartition(Guard):
         write = StateWrite(0, start_offset, (), 0, (), ())
         await self._store.write(self.key, write, state_epoch=self.state_epoch, leader_epoch=self.leader_epoch)
 
+    async def check(self) -> None:
+        """Finish if an administrator has set or deleted the state since it was read. Raises errors that may pass.
+
+        A leader without anything to write would not learn it: a write of nothing is fenced as any other.
+        """
+        error = await self._write(StateWrite(0, NO_OFFSET, (), NO_COUNT, (), ()))
+        if error is not None and self.over is None:
+            raise error
+
     @property
     def is_loaded(self) -> bool:
         """Whether it has its state, and is in use."""
@@ -193,9 +203,9 @@ class LedSharePartition(Guard):
             self._waiting.setdefault(number, []).append(waiter)
             await waiter
 
-    def release_member(self, member_id: str) -> None:
-        """Give up the locks of a member whose session ended."""
-        if self.machine.release_member(member_id):
+    def release_members(self, member_ids: Container[str | None]) -> None:
+        """Give up the locks of members whose sessions ended."""
+        if self.machine.release_members(member_ids):
             self._changed()
         self._settle()
 

@@ -6,7 +6,8 @@ the written state. The share sessions of their members are here too, since the e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -18,7 +19,7 @@ from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.replication.partition import Partition
-from raftlog.sharing.share_sessions import ShareSessions
+from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
 
 MOST_LED: Final = 20_000
 """Share partitions of a broker in memory, a few kilobytes each. An idle one makes room for another."""
@@ -52,8 +53,8 @@ class LedSharePartitions:
             raise NotLeaderOrFollower
         return replica
 
-    async def get(self, key: SharePartitionKey) -> LedSharePartition:
-        """Return a share partition, with its state read back.
+    async def get(self, key: SharePartitionKey, *, checked: bool = False) -> LedSharePartition:
+        """Return a share partition, with its state read back; if `checked`, with the state of now.
 
         Raises UnknownTopicId, UnknownTopicOrPartition, NotLeaderOrFollower, and what the share coordinator answers.
         Raises PolicyViolation if there are too many, all in use.
@@ -70,12 +71,17 @@ class LedSharePartitions:
                 config=partial(share_config, self._broker, key.group_id),
                 changed=partial(self.changed, key),
             )
+        known = led.is_loaded
         try:
             await led.load(partial(find_first_offset, self._broker, replica, key.group_id))
         except KafkaError:
             if led.over is not None and self._led.get(key) is led:
                 del self._led[key]  # clients may name any group
             raise
+        if checked and known:
+            await led.check()
+            if led.over is not None:
+                return await self.get(key)
         led.advance_log_start(replica.log_start_offset)
         if self._led.get(key) is led:
             self._led[key] = self._led.pop(key)  # the last to be looked at for room
@@ -98,25 +104,27 @@ class LedSharePartitions:
             if led.over is not None or not _leads(replica, led.leader_epoch):
                 self._drop(key)
 
-    def release_member(self, group_id: str, member_id: str) -> None:
-        """Give up all locks of a member whose share session ended.
+    def release_members(self, ended: Iterable[ShareSessionKey]) -> None:
+        """Give up all locks of members whose share sessions ended.
 
-        After the last session of its group, the share partitions are read again when a member comes. An administrator
-        may have set the offsets, and a leader without a change to write does not hear of it.
+        After the last session of its group, a share partition is read again when a member comes.
         """
-        is_empty = not self.sessions.has_group(group_id)
+        member_ids: defaultdict[str, set[str | None]] = defaultdict(set)
+        for each in ended:
+            member_ids[each.group_id].add(each.member_id)
+        empty = {each for each in member_ids if not self.sessions.has_group(each)}
         for key, led in tuple(self._led.items()):
-            if key.group_id == group_id:
+            if key.group_id in member_ids:
                 if led.is_loaded:
-                    led.release_member(member_id)
-                led.is_retired |= is_empty
+                    led.release_members(member_ids[key.group_id])
+                led.is_retired |= key.group_id in empty
                 if _is_done(led):
                     self._drop(key)
 
     def connection_closed(self, connection: object) -> None:
         """End the sessions of a connection, and give up what their members hold."""
-        for session in self.sessions.close_all(connection):
-            self.release_member(*session.key)
+        if ended := self.sessions.close_all(connection):
+            self.release_members(each.key for each in ended)
 
     @property
     def watched(self) -> int:

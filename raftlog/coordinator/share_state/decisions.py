@@ -11,6 +11,7 @@ import msgspec
 
 from raftlog.base.errors import FencedLeaderEpoch, FencedStateEpoch, InvalidRequest
 from raftlog.base.machine import Decision
+from raftlog.base.types import NO_OFFSET
 from raftlog.coordinator.share_state.share_state import (
     NO_COUNT,
     SharePartitionKey,
@@ -72,13 +73,16 @@ def decide_write(
 ) -> Decision:
     """Record a change of the leader that has read the state. Raise InvalidRequest, FencedLeaderEpoch, FencedStateEpoch.
 
-    Apache Kafka lets leaders write that have not read the state.
+    A write of nothing has no record: a leader asks whether it is fenced. Apache Kafka lets leaders write that have not
+    read the state.
     """
     _check(state, request.leader_epoch)
     if request.leader_epoch != state.leader_epoch:
         raise FencedLeaderEpoch("the leader has not read this state")
     if request.state_epoch < state.state_epoch:
         raise FencedStateEpoch(f"the state epoch is {state.state_epoch}")
+    if request.start_offset == NO_OFFSET and not request.batches:
+        return Decision()
     change = {
         "leader_epoch": request.leader_epoch,
         "start_offset": request.start_offset,

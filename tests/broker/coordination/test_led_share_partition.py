@@ -23,6 +23,7 @@ from raftlog.broker.coordination.led_share_partition import (
     LedSharePartition,
     fetched_batches,
 )
+from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.records.batch import (
@@ -42,6 +43,8 @@ from raftlog.sharing.delivery import (
     StateBatch,
     StateWrite,
 )
+from raftlog.sharing.share_partition import SharePartition
+from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
 from raftlog_chaos.simulator import SimLoop, simulate
 
 KEY = SharePartitionKey("g", UUID(int=8), 0)
@@ -179,7 +182,7 @@ def test_counts_are_written_until_a_write_succeeds() -> None:
     async def scenario(leader: Leader) -> None:
         await leader.load()
         leader.acquire()
-        leader.led.release_member("a")
+        leader.led.release_members({"a"})
         assert leader.changes == 1
         assert leader.acquire("b") == [(0, 9, 2)]
         for number in range(1, 4):
@@ -430,3 +433,25 @@ def test_a_share_partition_is_idle_without_locks_and_writes() -> None:
         assert leader.led.is_idle
 
     run_scenario(scenario)
+
+
+def test_a_connection_with_very_many_sessions_ends_with_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each share partition is looked at once, however many members were on the connection."""
+    looks: list[int] = []
+
+    def release_members(machine: SharePartition, member_ids: set[str]) -> bool:
+        looks.append(len(member_ids))
+        return False
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        partitions = LedSharePartitions.__new__(LedSharePartitions)
+        partitions.sessions, partitions._led = ShareSessions(), {KEY: leader.led}
+        wire = object()
+        for number in range(1_000):
+            partitions.sessions.open(ShareSessionKey("g", f"m{number}"), wire, acknowledges=False)
+        partitions.connection_closed(wire)
+
+    monkeypatch.setattr(SharePartition, "release_members", release_members)
+    run_scenario(scenario)
+    assert looks == [1_000]

@@ -234,6 +234,19 @@ def test_a_leader_writes_only_what_it_has_read() -> None:
     assert setup.read(leader_epoch=5).start_offset == 20
 
 
+def test_a_write_of_nothing_is_fenced_and_leaves_no_record() -> None:
+    """A leader that has nothing to write asks so whether another state has begun."""
+    setup = Setup()
+    setup.initialize(epoch=1)
+    setup.read(leader_epoch=5)
+    before = setup.end_offset
+    assert setup.write(start=-1, leader_epoch=5, state_epoch=1) == [None]
+    assert setup.end_offset == before
+    setup.initialize(epoch=2, start=7)
+    with pytest.raises(FencedStateEpoch):
+        setup.write(start=-1, leader_epoch=5, state_epoch=1)
+
+
 def test_a_deletion_that_comes_late_finds_a_newer_state() -> None:
     """It names the epoch that the group began with it; the next state begins in that epoch or later."""
     setup = Setup()

@@ -25,17 +25,16 @@
 {{- .Values.initialVoters | default $known | default .Values.voters -}}
 {{- end -}}
 
-{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... The first voters; for one that votes no more, the others. Called with (list $ number). */ -}}
+{{- /* 0@raftlog-0.raftlog-headless...:9093,1@raftlog-1... Where a node begins; called with (list $ number). A node that
+votes lists all first voters, also those that have left: until the metadata holds the voters, it counts them. With
+fewer, two majorities would have no voter in common. A broker must not list itself. */ -}}
 {{- define "raftlog.voters" -}}
 {{- $ := index . 0 -}}
-{{- $own := index . 1 -}}
-{{- $count := include "raftlog.initialVoters" $ | int -}}
-{{- if and (lt $own $count) (ge $own (int $.Values.voters)) -}}
-{{- $count = int $.Values.voters -}}
-{{- end -}}
+{{- $present := int $.Values.voters -}}
+{{- $initial := include "raftlog.initialVoters" $ | int -}}
 {{- $voters := list -}}
-{{- range $number := until $count -}}
-{{- $voters = append $voters (printf "%d@%s-%d.%s:9093" $number (include "raftlog.fullname" $) $number (include "raftlog.podDomain" $)) -}}
+{{- range $voter := until (ternary $initial (min $present $initial | int) (lt (index . 1) $present)) -}}
+{{- $voters = append $voters (printf "%d@%s-%d.%s:9093" $voter (include "raftlog.fullname" $) $voter (include "raftlog.podDomain" $)) -}}
 {{- end -}}
 {{- join "," $voters -}}
 {{- end -}}

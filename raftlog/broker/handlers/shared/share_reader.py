@@ -217,8 +217,14 @@ class ShareReader:
             raise ShareSessionNotFound("the share session has ended")
 
     def _open(self, partition: SharedPartition) -> asyncio.Future[LedSharePartition]:
-        key = self._key(partition)
-        return asyncio.get_running_loop().create_task(self._broker.share_partitions.get(key))
+        return asyncio.get_running_loop().create_task(self._get(partition))
+
+    async def _get(self, partition: SharedPartition) -> LedSharePartition:
+        """Return a share partition. A member that is new here may come after an administrator has set its offsets."""
+        is_new = not self._session.is_checked(partition)
+        led = await self._broker.share_partitions.get(self._key(partition), checked=is_new)
+        self._session.checked(partition)
+        return led
 
     def _key(self, partition: SharedPartition) -> SharePartitionKey:
         return SharePartitionKey(self._session.key.group_id, *partition)

@@ -73,7 +73,7 @@ async def acknowledge(broker: BrokerContext, request: RequestContext, message: A
         broker.env, said.items(), partial(_begin, broker, message, refused), size_of=lambda part: len(part[1])
     )
     if message.share_session_epoch == FINAL_EPOCH:
-        broker.share_partitions.release_member(message.group_id, message.member_id)
+        broker.share_partitions.release_members([session_key(message)])
     return {part[0]: outcome for part, outcome in ended}
 
 
