@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from raftlog.admin.resources import ROUTES
@@ -11,20 +9,14 @@ from raftlog.testing.cluster import AdminCluster
 from tests.admin.fuzz import failures_in_logs, judge, populate
 
 
-@pytest.fixture
-def cluster() -> Iterator[AdminCluster]:
-    """No other test finds what the requests leave behind."""
-    with AdminCluster(3) as running:
-        yield running
-
-
 @pytest.mark.taste
 @pytest.mark.nightly
-def test_every_answer_is_what_the_document_says(cluster: AdminCluster) -> None:
+def test_every_answer_is_what_the_document_says() -> None:
     """Right and wrong requests to each operation: no server error, no undocumented status, no other body."""
-    url = cluster.admin_url(1)
-    populate(url)
-    verdict = judge(url, "--phases=fuzzing", "--max-examples=2")
-    assert verdict.clean, verdict.text
-    assert verdict.cases >= len(ROUTES)
-    assert not failures_in_logs(cluster)
+    with AdminCluster(3) as own_cluster:  # no other test finds what the requests leave behind
+        url = own_cluster.admin_url(1)
+        populate(url)
+        verdict = judge(url, "--phases=fuzzing", "--max-examples=2")
+        assert verdict.clean, verdict.text
+        assert verdict.cases >= len(ROUTES)
+        assert not failures_in_logs(own_cluster)

@@ -218,17 +218,17 @@ def test_partitions_that_a_topic_got_are_part_of_the_story() -> None:
 
 
 @pytest.fixture
-def cluster(own_cluster: AdminCluster) -> AdminCluster:
+def cluster_with_topic(own_cluster: AdminCluster) -> AdminCluster:
     create(own_cluster, TOPIC)
     return own_cluster
 
 
 @pytest.fixture
-def consumer(cluster: AdminCluster, request: pytest.FixtureRequest) -> Iterator[Consumer]:
+def consumer(cluster_with_topic: AdminCluster, request: pytest.FixtureRequest) -> Iterator[Consumer]:
     """A member of a group of the protocol that the test says."""
     member = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap_servers,
+            "bootstrap.servers": cluster_with_topic.bootstrap_servers,
             "group.id": f"of-{request.param}",
             "client.id": "reader",
             "group.protocol": request.param,
@@ -250,18 +250,18 @@ def kinds(told: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("consumer", ["classic", "consumer"], indirect=True)
 def test_every_node_reports_the_joins_and_why_the_coordinator_moved(
-    cluster: AdminCluster, consumer: Consumer, request: pytest.FixtureRequest
+    cluster_with_topic: AdminCluster, consumer: Consumer, request: pytest.FixtureRequest
 ) -> None:
     """All nodes report joins and assignments alike. After the coordinator is killed, the next reports the reason."""
     group = f"of-{request.node.callspec.params['consumer']}"
-    asked = [api_of(cluster, each) for each in sorted(cluster.running_ids())]
+    asked = [api_of(cluster_with_topic, each) for each in sorted(cluster_with_topic.running_ids())]
 
     def assigned() -> bool:
         consumer.poll(0.1)
         told = story(asked[0], group)
         return kinds(told)[:1] == ["generation_began"] and "assigned" in told["events"][0]["message"]
 
-    cluster.wait_until(assigned, "it has partitions")
+    cluster_with_topic.wait_until(assigned, "it has partitions")
     told = [story(each, group) for each in asked]
     assert told[0] == told[1] == told[2]
     assert kinds(told[0])[-3:] == ["generation_began", "member_joined", "group_created"]
@@ -270,14 +270,14 @@ def test_every_node_reports_the_joins_and_why_the_coordinator_moved(
     assert (member["client_id"], member["host"]) == ("reader", "127.0.0.1")
     assert told[0]["type"] == group.removeprefix("of-")
     victim = told[0]["coordinator"]
-    cluster.kill(victim)
-    other = api_of(cluster, next(iter(cluster.running_ids())))
+    cluster_with_topic.kill(victim)
+    other = api_of(cluster_with_topic, next(iter(cluster_with_topic.running_ids())))
 
     def moved() -> bool:
         consumer.poll(0.1)
         return story(other, group).get("coordinator", victim) != victim
 
-    cluster.wait_until(moved, "another one coordinates it")
+    cluster_with_topic.wait_until(moved, "another one coordinates it")
     after = story(other, group)
     change = next(each for each in after["events"] if each["what"][0] == "coordinator_changed")
     assert change["because"].startswith(f"broker {victim} was considered dead: ")
@@ -286,7 +286,7 @@ def test_every_node_reports_the_joins_and_why_the_coordinator_moved(
     assert not after["complete"]
 
 
-def test_unknown_group_has_no_why(cluster: AdminCluster) -> None:
+def test_unknown_group_has_no_why(cluster_with_topic: AdminCluster) -> None:
     """404 from each node."""
-    for each in sorted(cluster.running_ids()):
-        assert story(api_of(cluster, each), "nobody")["status"] == 404
+    for each in sorted(cluster_with_topic.running_ids()):
+        assert story(api_of(cluster_with_topic, each), "nobody")["status"] == 404

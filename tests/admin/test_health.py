@@ -27,11 +27,6 @@ from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 
 
-@pytest.fixture
-def cluster(own_cluster: AdminCluster) -> AdminCluster:
-    return own_cluster
-
-
 def api_of(cluster: AdminCluster, node_id: int) -> Api:
     return Api(cluster.admin_url(node_id))
 
@@ -147,22 +142,22 @@ def test_directories_without_room_are_named() -> None:
     assert reason.brokers == [7] and "no room in /data/1, /data/2" in reason.message
 
 
-def test_every_node_reports_a_whole_cluster_as_green(cluster: AdminCluster) -> None:
+def test_every_node_reports_a_whole_cluster_as_green(own_cluster: AdminCluster) -> None:
     """All agree on the controller and on the brokers in service."""
-    create(cluster, "whole")
-    told = [api_of(cluster, each).get("/v1/health").body for each in (1, 2, 3)]
+    create(own_cluster, "whole")
+    told = [api_of(own_cluster, each).get("/v1/health").body for each in (1, 2, 3)]
     assert [each["status"] for each in told] == ["green"] * 3, told
     assert [reasons(each) for each in told] == [{}, {}, {}]
-    assert {each["controller_id"] for each in told} == {cluster.controller_id()}
+    assert {each["controller_id"] for each in told} == {own_cluster.controller_id()}
     assert [each["node_id"] for each in told] == [1, 2, 3]
     assert [each["state"] for each in told[0]["brokers"]] == ["in_service"] * 3
 
 
-def test_every_node_reports_the_quorum_with_its_lag(cluster: AdminCluster) -> None:
+def test_every_node_reports_the_quorum_with_its_lag(own_cluster: AdminCluster) -> None:
     """Each node reports the leader's state of the quorum."""
-    told = [api_of(cluster, each).get("/v1/quorum").body for each in (1, 2, 3)]
+    told = [api_of(own_cluster, each).get("/v1/quorum").body for each in (1, 2, 3)]
     assert len({decode_uuid(each["directory_id"]) for each in told[0]["voters"]}) == 3
-    assert {each["leader_id"] for each in told} == {cluster.controller_id()}
+    assert {each["leader_id"] for each in told} == {own_cluster.controller_id()}
     assert all(each["told_by_leader"] and each["needed"] == 2 and each["term"] >= 1 for each in told)
     for each in told:
         assert sorted(voter["state"] for voter in each["voters"]) == ["follows", "follows", "leads"]
@@ -170,15 +165,17 @@ def test_every_node_reports_the_quorum_with_its_lag(cluster: AdminCluster) -> No
         assert all(voter["port"] for voter in each["voters"])
 
 
-def test_health_names_the_broker_that_is_down_and_the_effects_until_it_is_back(cluster: AdminCluster) -> None:
+def test_health_names_the_broker_that_is_down_and_the_effects_until_it_is_back(
+    own_cluster: AdminCluster,
+) -> None:
     """Yellow: everything is served. Red: acks=all is refused where two of three replicas are not enough."""
-    create(cluster, "careful", configs=[{"name": "min.insync.replicas", "value": "3"}])
-    controller = cluster.controller_id()
+    create(own_cluster, "careful", configs=[{"name": "min.insync.replicas", "value": "3"}])
+    controller = own_cluster.controller_id()
     victim = next(each for each in (1, 2, 3) if each != controller)
     asked = next(each for each in (1, 2, 3) if each not in (controller, victim))
-    cluster.kill(victim)
-    node = api_of(cluster, asked)
-    cluster.wait_until(lambda: "brokers_down" in reasons(node.get("/v1/health").body), "it is told")
+    own_cluster.kill(victim)
+    node = api_of(own_cluster, asked)
+    own_cluster.wait_until(lambda: "brokers_down" in reasons(node.get("/v1/health").body), "it is told")
     health = node.get("/v1/health").body
     told = reasons(health)
     assert health["status"] == "red"
@@ -190,9 +187,9 @@ def test_health_names_the_broker_that_is_down_and_the_effects_until_it_is_back(c
     assert told["partitions_under_replicated"]["count"] == health["under_replicated_partitions"] >= 3
     assert health["leaderless_partitions"] == 0
     node.ask("DELETE", f"/v3/clusters/{health['cluster_id']}/topics/careful")
-    cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "yellow", "nothing is refused")
-    cluster.restart(victim)
-    cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "green", "all is well again")
+    own_cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "yellow", "nothing is refused")
+    own_cluster.restart(victim)
+    own_cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "green", "all is well again")
 
 
 class ShortOfMemory:
@@ -248,18 +245,18 @@ def test_the_clock_of_a_controller_that_deletes_nothing_is_no_reason() -> None:
     assert [each.code for each in _of_clock(view)] == ["clock_doubted"]
 
 
-def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:
+def test_a_node_without_a_majority_says_so(own_cluster: AdminCluster) -> None:
     """It answers all the same, in time, and does not pretend to know a controller. Restarted after it."""
     for each in (1, 2):
-        cluster.kill(each)
-    node = api_of(cluster, 3)
+        own_cluster.kill(each)
+    node = api_of(own_cluster, 3)
     health: dict[str, Any] = {}
 
     def is_told() -> bool:
         health.update(node.get("/v1/health").body)
         return "no_controller" in reasons(health)
 
-    cluster.wait_until(is_told, "it is told")
+    own_cluster.wait_until(is_told, "it is told")
     assert (health["status"], health["controller_id"]) == ("red", None)
     quorum = node.get("/v1/quorum").body
     assert not quorum["told_by_leader"]

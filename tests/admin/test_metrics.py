@@ -48,7 +48,7 @@ _total).
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def filled_cluster() -> Iterator[AdminCluster]:
     """Three nodes that took some records."""
     settings = {"num.partitions": str(PARTITIONS), **SMALL}
     with AdminCluster(3, settings=settings) as running:
@@ -83,27 +83,27 @@ def total(cluster: AdminCluster, name: str, label: str = "") -> float:
     return sum(value for each in found for labels, value in each.items() if not label or label in labels)
 
 
-def test_dashboards_for_kafka_find_their_names(cluster: AdminCluster) -> None:
+def test_dashboards_for_kafka_find_their_names(filled_cluster: AdminCluster) -> None:
     """All nodes together export every name that stock dashboards query."""
-    names = set().union(*(scrape(cluster, each).keys() for each in (1, 2, 3)))
+    names = set().union(*(scrape(filled_cluster, each).keys() for each in (1, 2, 3)))
     assert names >= DASHBOARD_NAMES, DASHBOARD_NAMES - names
 
 
-def test_sums_over_all_nodes_count_everything_once(cluster: AdminCluster) -> None:
+def test_sums_over_all_nodes_count_everything_once(filled_cluster: AdminCluster) -> None:
     """A partition's leader exports the partition, and the controller exports the cluster: as a single exporter does."""
-    assert total(cluster, "kafka_brokers") == 3
-    assert total(cluster, "kafka_topic_partitions", TOPIC) == PARTITIONS
-    assert total(cluster, "kafka_topic_partition_current_offset", TOPIC) == RECORDS
-    assert total(cluster, "kafka_topic_partition_in_sync_replica", TOPIC) == 3 * PARTITIONS
-    assert total(cluster, "kafka_controller_kafkacontroller_activecontrollercount") == 1
-    assert total(cluster, "kafka_server_brokertopicmetrics_messagesin", TOPIC) == RECORDS
-    leaders = total(cluster, "kafka_server_replicamanager_leadercount")
-    assert leaders == total(cluster, "kafka_topic_partitions")
+    assert total(filled_cluster, "kafka_brokers") == 3
+    assert total(filled_cluster, "kafka_topic_partitions", TOPIC) == PARTITIONS
+    assert total(filled_cluster, "kafka_topic_partition_current_offset", TOPIC) == RECORDS
+    assert total(filled_cluster, "kafka_topic_partition_in_sync_replica", TOPIC) == 3 * PARTITIONS
+    assert total(filled_cluster, "kafka_controller_kafkacontroller_activecontrollercount") == 1
+    assert total(filled_cluster, "kafka_server_brokertopicmetrics_messagesin", TOPIC) == RECORDS
+    leaders = total(filled_cluster, "kafka_server_replicamanager_leadercount")
+    assert leaders == total(filled_cluster, "kafka_topic_partitions")
 
 
-def test_a_node_exports_its_requests_disks_quorum_and_process(cluster: AdminCluster) -> None:
+def test_a_node_exports_its_requests_disks_quorum_and_process(filled_cluster: AdminCluster) -> None:
     """raftlog's own family: counts grow with what was done, latencies and syncs have buckets."""
-    found = scrape(cluster, 1)
+    found = scrape(filled_cluster, 1)
     assert found["raftlog_requests"][("Produce",)] >= 1
     seconds = found["raftlog_request_seconds"]
     assert seconds[("Produce", "+Inf")] == found["raftlog_requests"][("Produce",)]
@@ -113,7 +113,7 @@ def test_a_node_exports_its_requests_disks_quorum_and_process(cluster: AdminClus
     assert found["raftlog_long_turns"][("Produce",)] >= 0
     assert found["raftlog_raft_term"][()] >= 1
     assert found["raftlog_compactions"][()] == found["raftlog_compaction_removed_records"][()] == 0
-    assert scrape(cluster, 1)["raftlog_admin_answers"][("200",)] >= 1
+    assert scrape(filled_cluster, 1)["raftlog_admin_answers"][("200",)] >= 1
     assert found["raftlog_cluster_partitions_under_replicated"][()] == 0
     assert found["raftlog_event_loop_lag_seconds"][("+Inf",)] > 0
     assert (
@@ -124,9 +124,9 @@ def test_a_node_exports_its_requests_disks_quorum_and_process(cluster: AdminClus
     assert found["process_resident_memory_bytes"][()] > 10_000_000
 
 
-def test_a_node_exports_what_others_make_it_hold(cluster: AdminCluster) -> None:
+def test_a_node_exports_what_others_make_it_hold(filled_cluster: AdminCluster) -> None:
     """The memory budget by purpose, and the connected clients."""
-    found = scrape(cluster, 1)
+    found = scrape(filled_cluster, 1)
     accounts = {
         ("answers",),
         ("bodies",),
@@ -149,18 +149,18 @@ def test_a_node_exports_what_others_make_it_hold(cluster: AdminCluster) -> None:
     assert found["process_open_fds"][()] > 10
 
 
-def test_one_family_of_names_may_be_asked_for(cluster: AdminCluster) -> None:
+def test_one_family_of_names_may_be_asked_for(filled_cluster: AdminCluster) -> None:
     """An operator without Kafka dashboards need not store their names."""
-    own = scrape(cluster, 1, "?family=raftlog")
+    own = scrape(filled_cluster, 1, "?family=raftlog")
     assert "raftlog_partitions" in own
     assert not [each for each in own if each.startswith("kafka_")]
-    compatible = scrape(cluster, 1, "?family=kafka")
+    compatible = scrape(filled_cluster, 1, "?family=kafka")
     assert not [each for each in compatible if each.startswith("raftlog_")]
 
 
-def test_a_scrape_is_compressed_for_clients_that_take_gzip(cluster: AdminCluster) -> None:
+def test_a_scrape_is_compressed_for_clients_that_take_gzip(filled_cluster: AdminCluster) -> None:
     """Prometheus does. The text is the same, but for numbers that grew meanwhile, and a tenth of the size."""
-    host, _, port = cluster.admin_url(1).removeprefix("http://").rpartition(":")
+    host, _, port = filled_cluster.admin_url(1).removeprefix("http://").rpartition(":")
     sizes = {}
     for coding in ("identity", "gzip"):
         connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
@@ -178,10 +178,12 @@ def test_a_scrape_is_compressed_for_clients_that_take_gzip(cluster: AdminCluster
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not there (Debian: prometheus)")
-def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: AdminCluster) -> None:
+def test_promtool_objects_to_nothing_but_names_that_dashboards_query(filled_cluster: AdminCluster) -> None:
     """A second linter beside the linter of test_exposition.py."""
     for node_id in (1, 2, 3):
-        with urllib.request.urlopen(f"{cluster.admin_url(node_id)}/metrics", timeout=PATIENCE_S) as answer:
+        with urllib.request.urlopen(
+            f"{filled_cluster.admin_url(node_id)}/metrics", timeout=PATIENCE_S
+        ) as answer:
             ran = subprocess.run(
                 ["promtool", "check", "metrics"], input=answer.read(), capture_output=True, check=False
             )
@@ -189,12 +191,12 @@ def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: Ad
         assert {line.split()[0] for line in said} <= NAMES_OF_OTHERS, said
 
 
-def test_the_memory_of_groups_is_exported(cluster: AdminCluster) -> None:
+def test_the_memory_of_groups_is_exported(filled_cluster: AdminCluster) -> None:
     """The node that coordinates them exports it."""
-    assert total(cluster, "raftlog_group_memory_bytes") == 0
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "told"})
+    assert total(filled_cluster, "raftlog_group_memory_bytes") == 0
+    consumer = Consumer({"bootstrap.servers": filled_cluster.bootstrap_servers, "group.id": "told"})
     try:
         consumer.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
     finally:
         consumer.close()
-    assert total(cluster, "raftlog_group_memory_bytes") > 1_000
+    assert total(filled_cluster, "raftlog_group_memory_bytes") > 1_000

@@ -48,7 +48,7 @@ def alerts() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def watched_cluster() -> Iterator[AdminCluster]:
     """Three nodes, a topic, records, and a group that has read them."""
     from confluent_kafka import Consumer, Producer
 
@@ -82,11 +82,11 @@ def plain(expression: str) -> str:
 
 
 @pytest.mark.clients
-def test_every_metric_that_is_queried_is_exported(cluster, dashboard, alerts):
+def test_every_metric_that_is_queried_is_exported(watched_cluster, dashboard, alerts):
     """A renamed metric would leave a panel empty, and an alert silent."""
     told = set()
-    for node_id in cluster.nodes:
-        with urllib.request.urlopen(cluster.admin_url(node_id) + "/metrics", timeout=60) as response:
+    for node_id in watched_cluster.nodes:
+        with urllib.request.urlopen(watched_cluster.admin_url(node_id) + "/metrics", timeout=60) as response:
             told |= set(METRIC.findall(response.read().decode()))
     asked = {name for each in (*dashboard, *alerts) for name in METRIC.findall(each)}
     assert len(asked) > 30
@@ -95,9 +95,11 @@ def test_every_metric_that_is_queried_is_exported(cluster, dashboard, alerts):
 
 @pytest.mark.clients
 @needs_prometheus
-def test_a_real_prometheus_gives_every_panel_something(cluster, dashboard, alerts, tmp_path):
+def test_a_real_prometheus_gives_every_panel_something(watched_cluster, dashboard, alerts, tmp_path):
     """Expressions are valid, labels are there, and no alert rings in a cluster that is well."""
-    targets = [cluster.admin_url(node_id).removeprefix("http://") for node_id in cluster.nodes]
+    targets = [
+        watched_cluster.admin_url(node_id).removeprefix("http://") for node_id in watched_cluster.nodes
+    ]
     with prometheus.running_prometheus(tmp_path, targets, {}) as scraper:
         scraper.wait_for("sum(up) == 3")
         for each in dashboard:

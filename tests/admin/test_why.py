@@ -21,7 +21,7 @@ TOPIC = "trips"
 
 
 @pytest.fixture
-def cluster(own_cluster: AdminCluster) -> AdminCluster:
+def cluster_with_topic(own_cluster: AdminCluster) -> AdminCluster:
     create(own_cluster, TOPIC)
     return own_cluster
 
@@ -49,20 +49,22 @@ def follower_of_quorum(cluster: AdminCluster) -> int:
     return next(each for each in (1, 2, 3) if each != cluster.controller_id())
 
 
-def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -> None:
+def test_a_killed_leader_is_the_reason_for_the_next_one(cluster_with_topic: AdminCluster) -> None:
     """Created → the leader died, and why that is believed → another took over → the first is back and caught up."""
-    victim = follower_of_quorum(cluster)
-    make_leader(cluster, victim)
-    cluster.kill(victim)
-    asked = [api_of(cluster, each) for each in sorted(cluster.running_ids())]
-    cluster.wait_until(lambda: all(why(each)["leader"] != victim for each in asked), "another leads")
+    victim = follower_of_quorum(cluster_with_topic)
+    make_leader(cluster_with_topic, victim)
+    cluster_with_topic.kill(victim)
+    asked = [api_of(cluster_with_topic, each) for each in sorted(cluster_with_topic.running_ids())]
+    cluster_with_topic.wait_until(
+        lambda: all(why(each)["leader"] != victim for each in asked), "another leads"
+    )
     told: list[dict[str, Any]] = []
 
     def tell_the_same() -> bool:
         told[:] = [why(each) for each in asked]
         return told[0] == told[1]
 
-    cluster.wait_until(tell_the_same, "whichever is asked has heard of it")
+    cluster_with_topic.wait_until(tell_the_same, "whichever is asked has heard of it")
     newest, *_, oldest = told[0]["events"]
     assert oldest["what"] == ["created"]
     assert newest["what"] == ["leader_changed", "isr_shrunk"]
@@ -77,52 +79,52 @@ def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -
     assert told[0]["complete"]
 
 
-def test_a_fencing_has_its_cause_and_its_end(cluster: AdminCluster) -> None:
+def test_a_fencing_has_its_cause_and_its_end(cluster_with_topic: AdminCluster) -> None:
     """Fenced, because its port refused; started anew; in service, because it caught up."""
-    victim = follower_of_quorum(cluster)
-    asked = api_of(cluster, next(iter(cluster.running_ids() - {victim})))
-    cluster.kill(victim)
-    cluster.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
+    victim = follower_of_quorum(cluster_with_topic)
+    asked = api_of(cluster_with_topic, next(iter(cluster_with_topic.running_ids() - {victim})))
+    cluster_with_topic.kill(victim)
+    cluster_with_topic.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
     fenced = broker_why(asked, victim)
     assert fenced["events"][0]["what"] == ["fenced"]
     assert fenced["events"][0]["partitions_changed"] >= 3
     assert f"because broker {victim} was considered dead" in fenced["summary"]
-    cluster.restart(victim)
-    cluster.wait_until(lambda: not broker_why(asked, victim)["fenced"], "it is in service")
+    cluster_with_topic.restart(victim)
+    cluster_with_topic.wait_until(lambda: not broker_why(asked, victim)["fenced"], "it is in service")
     back = broker_why(asked, victim)
     assert [each["what"] for each in back["events"][:2]] == [["unfenced"], ["registered"]]
     assert "has caught up" in back["events"][0]["because"]
-    cluster.wait_until(lambda: len(why(asked)["isr"]) == 3, "the ISR is whole")
+    cluster_with_topic.wait_until(lambda: len(why(asked)["isr"]) == 3, "the ISR is whole")
     assert why(asked)["events"][0]["what"] == ["isr_expanded"]
     assert why(asked)["events"][0]["because"].startswith("it caught up with its leader, broker ")
 
 
-def test_a_restarted_node_remembers_what_its_journal_holds(cluster: AdminCluster) -> None:
+def test_a_restarted_node_remembers_what_its_journal_holds(cluster_with_topic: AdminCluster) -> None:
     """A broker reports the events during its downtime, as the others do."""
-    victim = follower_of_quorum(cluster)
+    victim = follower_of_quorum(cluster_with_topic)
     other = next(each for each in (1, 2, 3) if each != victim)
-    cluster.restart(victim)
-    node, reference = api_of(cluster, victim), api_of(cluster, other)
-    cluster.wait_until(lambda: node.get("/v1/ready").status == 200, "it takes part")
-    cluster.wait_until(lambda: why(node) == why(reference), "both tell the same")
+    cluster_with_topic.restart(victim)
+    node, reference = api_of(cluster_with_topic, victim), api_of(cluster_with_topic, other)
+    cluster_with_topic.wait_until(lambda: node.get("/v1/ready").status == 200, "it takes part")
+    cluster_with_topic.wait_until(lambda: why(node) == why(reference), "both tell the same")
     assert why(node)["complete"]
 
 
-def test_a_controlled_shutdown_is_reported_as_what_it_is(cluster: AdminCluster) -> None:
+def test_a_controlled_shutdown_is_reported_as_what_it_is(cluster_with_topic: AdminCluster) -> None:
     """A broker that was asked to stop was not taken for dead."""
-    victim = follower_of_quorum(cluster)
-    cluster.nodes[victim].signal(signal.SIGTERM)
-    cluster.nodes[victim].wait()
-    asked = api_of(cluster, next(iter(cluster.running_ids())))
-    cluster.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
+    victim = follower_of_quorum(cluster_with_topic)
+    cluster_with_topic.nodes[victim].signal(signal.SIGTERM)
+    cluster_with_topic.nodes[victim].wait()
+    asked = api_of(cluster_with_topic, next(iter(cluster_with_topic.running_ids())))
+    cluster_with_topic.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
     events = broker_why(asked, victim)["events"]
     began = next(each for each in events if "shutdown_began" in each["what"])
     assert began["because"] == f"broker {victim} is being stopped"
 
 
-def test_explaining_a_resource_that_does_not_exist_is_404(cluster: AdminCluster) -> None:
+def test_explaining_a_resource_that_does_not_exist_is_404(cluster_with_topic: AdminCluster) -> None:
     """404, with the code that clients of REST v3 know."""
-    asked = api_of(cluster, next(iter(cluster.running_ids())))
+    asked = api_of(cluster_with_topic, next(iter(cluster_with_topic.running_ids())))
     missing = asked.get("/v1/topics/nothing/partitions/0/why")
     assert (missing.status, missing.body["error_code"]) == (404, 40403)
     assert asked.get(f"/v1/topics/{TOPIC}/partitions/-1/why").status == 404

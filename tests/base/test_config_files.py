@@ -79,7 +79,7 @@ def test_properties_are_read_as_java_reads_them(text, values):
 
 def test_a_broken_unicode_escape_is_said():
     r"""Java throws "Malformed \uxxxx encoding"."""
-    with pytest.raises(ValueError, match="hexadecimal"):
+    with pytest.raises(ValueError, match="u00g0"):
         parse_properties("a=\\u00g0")
 
 
@@ -161,5 +161,6 @@ def test_properties_are_written_as_plainly_as_they_can_be() -> None:
 def test_a_character_that_java_writes_in_two_halves_is_one() -> None:
     """Java's strings have 16 bits a character; half of a surrogate pair is no text."""
     assert parse_properties("a=\\ud83d\\ude00") == {"a": "\U0001f600"}
-    with pytest.raises(ValueError, match="half a surrogate pair"):
+    with pytest.raises(ValueError) as refused:
         parse_properties("a=\\ud83d")
+    assert type(refused.value) is ValueError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from raftlog.base.config import ConfigFaults, load_config
@@ -73,14 +75,14 @@ def test_an_ipv6_address_stands_in_brackets_once(host: str) -> None:
     """Without brackets the end of the address could not be separated from a port."""
     assert parse_address(format_address(host, 9092)) == (host, 9092)
     for wrong in (f"{host}:9092", f"[[{host}]]:9092", f"[{host}:9092", f"{host}]:9092"):
-        with pytest.raises(ValueError, match=r"brackets|neither a host|must be host:port"):
+        with pytest.raises(ValueError, match=re.escape(repr(wrong))):
             parse_address(wrong)
 
 
 @pytest.mark.parametrize("text", ["[kafka]:9092", "[127.0.0.1]:9092", "[1::2::3]:9092", "[]:9092", "host:٩"])
 def test_what_is_in_brackets_is_an_ipv6_address(text: str) -> None:
     """And a port has the digits of ASCII."""
-    with pytest.raises(ValueError, match=r"brackets|neither a host|must be host:port"):
+    with pytest.raises(ValueError, match=re.escape(repr(text))):
         parse_address(text)
 
 

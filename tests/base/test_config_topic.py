@@ -125,7 +125,7 @@ def test_a_topic_is_compacted_or_not_as_it_says(policy):
     if "compact" in policy:
         validate_topic_configs({"cleanup.policy": policy}, topic="__consumer_offsets")
     else:
-        with pytest.raises(InvalidConfig, match="stay compacted"):
+        with pytest.raises(InvalidConfig, match=r"cleanup\.policy"):
             validate_topic_configs({"cleanup.policy": policy}, topic="__consumer_offsets")
 
 
@@ -209,7 +209,7 @@ def test_a_value_that_an_older_version_stored_is_in_the_way_of_nothing() -> None
         validate_broker_configs(changed, cluster_wide=True)
     topic = {"leader.replication.throttled.replicas": "0:1,,1:2"}
     validate_topic_configs({**topic, "retention.ms": "5"}, stored=topic)
-    with pytest.raises(InvalidConfig, match="must have no empty item"):
+    with pytest.raises(InvalidConfig, match=r"leader\.replication\.throttled\.replicas: .*'0:1,,1:2'"):
         validate_topic_configs(topic)
 
 

@@ -41,22 +41,22 @@ def answer(request: DeleteTopics) -> TopicResults:
 
 
 @pytest.fixture
-def cluster() -> HandlerSetup:
+def setup() -> HandlerSetup:
     made = HandlerSetup()
     made.answers[DeleteTopics] = answer
     return made
 
 
-async def test_each_request_has_a_turns_worth_of_parts(cluster: HandlerSetup) -> None:
+async def test_each_request_has_a_turns_worth_of_parts(setup: HandlerSetup) -> None:
     """A part that is larger goes alone; all are asked about, in their order."""
     sizes = [1] * (2 * PARTS_PER_REQUEST) + [3 * PARTS_PER_REQUEST] + [1]
-    outcomes = await asked(cluster, sizes)
+    outcomes = await asked(setup, sizes)
     assert [len(some) for some, _ in outcomes] == [PARTS_PER_REQUEST, PARTS_PER_REQUEST, 1, 1]
     assert [name for some, _ in outcomes for name in some] == [str(each) for each in range(len(sizes))]
-    assert [len(request.topics) for request in cluster.asked] == [len(some) for some, _ in outcomes]  # type: ignore[union-attr]
+    assert [len(request.topics) for request in setup.asked] == [len(some) for some, _ in outcomes]  # type: ignore[union-attr]
 
 
-async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: HandlerSetup) -> None:
+async def test_a_failure_is_of_the_parts_that_were_asked_about(setup: HandlerSetup) -> None:
     """The others are asked about all the same."""
 
     def fail_first(request: DeleteTopics) -> TopicResults:
@@ -64,24 +64,24 @@ async def test_a_failure_is_of_the_parts_that_were_asked_about(cluster: HandlerS
             raise NotController
         return answer(request)
 
-    cluster.answers[DeleteTopics] = fail_first
-    first, second = await asked(cluster, [1] * (PARTS_PER_REQUEST + 5))
+    setup.answers[DeleteTopics] = fail_first
+    first, second = await asked(setup, [1] * (PARTS_PER_REQUEST + 5))
     assert isinstance(first[1], NotController)
     assert isinstance(second[1], TopicResults)
     assert len(second[1].results) == 5
 
 
-async def test_parts_beyond_the_limit_of_a_request_are_refused(cluster: HandlerSetup) -> None:
+async def test_parts_beyond_the_limit_of_a_request_are_refused(setup: HandlerSetup) -> None:
     """POLICY_VIOLATION with the limit; one single part may be larger, since the controller bounds it."""
-    outcomes = await asked(cluster, [1] * (MAX_PARTS + 1))
+    outcomes = await asked(setup, [1] * (MAX_PARTS + 1))
     assert isinstance(outcomes[-1][1], PolicyViolation)
     assert str(MAX_PARTS) in outcomes[-1][1].message
-    assert len(cluster.asked) == len(outcomes) - 1
-    (alone,) = await asked(cluster, [2 * MAX_PARTS])
+    assert len(setup.asked) == len(outcomes) - 1
+    (alone,) = await asked(setup, [2 * MAX_PARTS])
     assert isinstance(alone[1], TopicResults)
 
 
-async def test_parts_that_come_up_too_late_get_an_error(cluster: HandlerSetup) -> None:
+async def test_parts_that_come_up_too_late_get_an_error(setup: HandlerSetup) -> None:
     """REQUEST_TIMED_OUT: the client does not wait for them any longer."""
     loop = asyncio.get_running_loop()
     now = 0.0
@@ -91,33 +91,33 @@ async def test_parts_that_come_up_too_late_get_an_error(cluster: HandlerSetup) -
         now += MIN_TIMEOUT_S
         return answer(request)
 
-    cluster.answers[DeleteTopics] = slow
+    setup.answers[DeleteTopics] = slow
     begun_at, clock = loop.time(), loop.time
     loop.time = lambda: begun_at + now  # type: ignore[method-assign]
     try:
-        first, second = await asked(cluster, [PARTS_PER_REQUEST] * 2, timeout_ms=1)
+        first, second = await asked(setup, [PARTS_PER_REQUEST] * 2, timeout_ms=1)
     finally:
         loop.time = clock  # type: ignore[method-assign]
     assert isinstance(first[1], TopicResults)
     assert isinstance(second[1], RequestTimedOut)
 
 
-async def test_a_request_waits_for_the_image_that_shows_its_outcome(cluster: HandlerSetup) -> None:
+async def test_a_request_waits_for_the_image_that_shows_its_outcome(setup: HandlerSetup) -> None:
     """It goes on when that image is published, and an earlier image does not end the wait."""
-    broker, offset = cluster.broker, cluster.image.offset
+    broker, offset = setup.broker, setup.image.offset
     waiting = asyncio.create_task(
         wait_for_image(broker, lambda image: image.offset >= offset + 2, timeout_s=60)
     )
     for newer in (1, 2):
         await asyncio.sleep(0)
         assert not waiting.done()
-        cluster.image = msgspec.structs.replace(cluster.image, offset=offset + newer)
+        setup.image = msgspec.structs.replace(setup.image, offset=offset + newer)
         wake_image_waiters(broker)
     assert await waiting
     assert not broker.image_waiters
 
 
-async def test_an_image_that_does_not_come_is_waited_for_in_vain(cluster: HandlerSetup) -> None:
+async def test_an_image_that_does_not_come_is_waited_for_in_vain(setup: HandlerSetup) -> None:
     """The caller gets an error after the timeout, and the wait is cleaned up."""
-    assert not await wait_for_image(cluster.broker, lambda image: False, timeout_s=0.01)
-    assert not cluster.broker.image_waiters
+    assert not await wait_for_image(setup.broker, lambda image: False, timeout_s=0.01)
+    assert not setup.broker.image_waiters

@@ -22,7 +22,7 @@ SHARE = 6
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def own_cluster() -> Iterator[AdminCluster]:
     """Four brokers, the fourth of which does not vote."""
     with AdminCluster(4, voters=3) as found:
         found.create_topic("rides", partitions=8, replication_factor=3)
@@ -118,21 +118,21 @@ def read_all(cluster: AdminCluster, count: int) -> list[bytes]:
     return values
 
 
-def test_broker_leaves_with_all_its_replicas_and_no_record_is_lost(cluster: AdminCluster) -> None:
+def test_broker_leaves_with_all_its_replicas_and_no_record_is_lost(own_cluster: AdminCluster) -> None:
     """All that was acknowledged meanwhile is read from the others once it is stopped."""
-    fill(cluster)
-    url = cluster.admin_url(1)
-    writer = Writer(cluster)
+    fill(own_cluster)
+    url = own_cluster.admin_url(1)
+    writer = Writer(own_cluster)
     code, out, err = invoke("broker", "decommission", "4", "--wait", "--http", url)
     assert code == exits.OK, err
     assert out.splitlines()[-1] == "broker 4 has no replicas and is unregistered: stop its process"
     assert "replicas left" in err
-    for state in cluster.partitions("rides").values():
+    for state in own_cluster.partitions("rides").values():
         assert sorted(state.replicas) == [1, 2, 3]
-    cluster.stop(4)
+    own_cluster.stop(4)
     acked = writer.end()
     assert len(acked) > 0
-    assert sorted(read_all(cluster, len(acked))) == sorted(acked)
+    assert sorted(read_all(own_cluster, len(acked))) == sorted(acked)
     code, out, err = invoke("broker", "decommission-status", "4", "--json", "--http", url)
     assert (code, json.loads(out)) == (exits.OK, []) and "broker 4 has left" in err
     code, _, err = invoke("broker", "recommission", "4", "--http", url)
@@ -151,10 +151,10 @@ def test_progress_gives_reasons_only_if_nothing_moved_since() -> None:
     assert progress_line(now, now) == "29 replicas left; its turn has not come"
 
 
-def test_no_broker_leaves_whose_replicas_have_no_other_place(cluster: AdminCluster) -> None:
+def test_no_broker_leaves_whose_replicas_have_no_other_place(own_cluster: AdminCluster) -> None:
     """Broker 4 is gone, so the others are needed."""
-    send_away(cluster)
-    url = cluster.admin_url(1)
+    send_away(own_cluster)
+    url = own_cluster.admin_url(1)
     code, _, err = invoke("broker", "decommission", "3", "--http", url)
     assert code != exits.OK
     assert "replication factor 3, and without broker 3 only 2 brokers are left" in err
@@ -164,10 +164,10 @@ def test_no_broker_leaves_whose_replicas_have_no_other_place(cluster: AdminClust
     assert invoke("broker", "decommission", "99", "--http", url)[0] == exits.NOT_FOUND
 
 
-def test_broker_that_comes_back_takes_the_place_of_another(cluster: AdminCluster) -> None:
+def test_broker_that_comes_back_takes_the_place_of_another(own_cluster: AdminCluster) -> None:
     """Its progress is shown; recommissioned, a broker keeps what it has."""
-    bring_back(cluster)
-    url = cluster.admin_url(2)
+    bring_back(own_cluster)
+    url = own_cluster.admin_url(2)
     code, _, err = invoke("broker", "decommission", "3", "--replace-with", "4", "--http", url)
     assert code == exits.OK, err
     code, out, err = invoke("broker", "decommission-status", "3", "--json", "--http", url)
@@ -178,21 +178,21 @@ def test_broker_that_comes_back_takes_the_place_of_another(cluster: AdminCluster
     assert invoke("broker", "decommission-status", "3", "--http", url)[0] == exits.NOT_FOUND
 
 
-def test_rebalance_gives_the_broker_that_came_back_its_share(cluster: AdminCluster) -> None:
+def test_rebalance_gives_the_broker_that_came_back_its_share(own_cluster: AdminCluster) -> None:
     """The plan changes nothing; carried out, a second plan finds nothing to move."""
-    bring_back(cluster)
-    where = ("-b", cluster.bootstrap_servers)
-    before = {key: each.replicas for key, each in cluster.partitions("rides").items()}
+    bring_back(own_cluster)
+    where = ("-b", own_cluster.bootstrap_servers)
+    before = {key: each.replicas for key, each in own_cluster.partitions("rides").items()}
     code, out, err = invoke("cluster", "rebalance", "--json", *where)
     assert code == exits.OK, err
     planned = json.loads(out)
     assert [each for each in planned if 4 in each["to"] and 4 not in each["replicas"]]
-    assert {key: each.replicas for key, each in cluster.partitions("rides").items()} == before
+    assert {key: each.replicas for key, each in own_cluster.partitions("rides").items()} == before
     code, _, err = invoke("cluster", "rebalance", "--execute", "--throttle", "100MB", *where)
     assert code == exits.OK, err
     moves = sum(each["action"] != "elect" for each in planned)
     assert f"{moves} of {moves} partitions moved" in err
-    cluster.wait_until_healthy()
+    own_cluster.wait_until_healthy()
     again = json.loads(invoke("cluster", "rebalance", "--json", *where)[1])
     assert [each for each in again if set(each["to"]) != set(each["replicas"])] == []
     configs = invoke("broker", "configs", "4", "--changed", "--json", *where)[1]

@@ -88,7 +88,7 @@ def test_an_empty_file_is_refused(tmp_path):
     """It has no records to send."""
     path = tmp_path / "f"
     path.write_bytes(b"")
-    with pytest.raises(OSError, match="no text"):
+    with pytest.raises(OSError, match=str(path)):
         find_text(path)
 
 

@@ -22,8 +22,8 @@ def test_an_answer_is_what_the_node_says(cluster: Cluster) -> None:
 
 def test_a_refusal_is_the_nodes_own_sentence_and_a_code(cluster: Cluster) -> None:
     """404 is 3, as on the wire."""
-    with pytest.raises(Failure, match="does not exist") as caught:
-        HttpApi(cluster.admin_url()).ask("GET", "/v3/clusters/nowhere")
+    with pytest.raises(Failure, match="cluster nowhere-1 ") as caught:
+        HttpApi(cluster.admin_url()).ask("GET", "/v3/clusters/nowhere-1")
     assert caught.value.code == exits.NOT_FOUND
 
 

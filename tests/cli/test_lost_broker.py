@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def own_cluster() -> Iterator[AdminCluster]:
     with AdminCluster(3) as found:
         found.create_topic("rides", partitions=6, replication_factor=3)
         found.wait_until_healthy()
@@ -23,13 +23,15 @@ def cluster() -> Iterator[AdminCluster]:
 
 
 @pytest.fixture
-def raftlog(cluster: AdminCluster) -> CommandLine:
-    return CommandLine(cluster.bootstrap_servers)
+def raftlog(own_cluster: AdminCluster) -> CommandLine:
+    return CommandLine(own_cluster.bootstrap_servers)
 
 
-def test_leaders_come_back_to_a_broker_that_was_drained(cluster: AdminCluster, raftlog: CommandLine) -> None:
+def test_leaders_come_back_to_a_broker_that_was_drained(
+    own_cluster: AdminCluster, raftlog: CommandLine
+) -> None:
     """No replica has to move for it; in between the plan shows the elections."""
-    url = cluster.admin_url(1)
+    url = own_cluster.admin_url(1)
     assert invoke("broker", "drain", "2", "--http", url)[0] == exits.OK
     assert invoke("broker", "drain", "2", "--undo", "--http", url)[0] == exits.OK
     raftlog.rows_once(lambda rows: {row["action"] for row in rows} == {"elect"}, "cluster", "rebalance")
@@ -40,9 +42,9 @@ def test_leaders_come_back_to_a_broker_that_was_drained(cluster: AdminCluster, r
     assert raftlog("cluster", "rebalance").stderr == "the cluster is balanced\n"
 
 
-def test_a_dead_broker_is_shown_as_fenced(cluster: AdminCluster, raftlog: CommandLine) -> None:
+def test_a_dead_broker_is_shown_as_fenced(own_cluster: AdminCluster, raftlog: CommandLine) -> None:
     """It is registered: the list, its description and the cluster's show it, and the rebalance says why it waits."""
-    cluster.kill(2)
+    own_cluster.kill(2)
     try:
         rows = raftlog.rows_once(lambda rows: rows[1]["state"] == "fenced", "broker", "list")
         assert [row["state"] for row in rows] == ["unfenced", "fenced", "unfenced"]
@@ -56,16 +58,16 @@ def test_a_dead_broker_is_shown_as_fenced(cluster: AdminCluster, raftlog: Comman
         ran = raftlog("broker", "describe", "9")
         assert ran.returncode == exits.NOT_FOUND and "the brokers are 1, 2, 3" in ran.stderr
     finally:
-        cluster.restart(2)
-        cluster.wait_until_healthy()
+        own_cluster.restart(2)
+        own_cluster.wait_until_healthy()
 
 
 def test_commands_name_the_node_that_hangs_and_what_helps(
-    cluster: AdminCluster, raftlog: CommandLine
+    own_cluster: AdminCluster, raftlog: CommandLine
 ) -> None:
     """The only server that is named hangs: ask others. A broker that hangs is named, and the others' groups shown."""
-    first, last = ("-b", cluster.nodes[1].address), ("-b", cluster.nodes[3].address)
-    cluster.pause(3)
+    first, last = ("-b", own_cluster.nodes[1].address), ("-b", own_cluster.nodes[3].address)
+    own_cluster.pause(3)
     try:
         code, out, err = invoke("group", "list", *first, "-m", "3")
         assert out.startswith("group")
@@ -77,8 +79,8 @@ def test_commands_name_the_node_that_hangs_and_what_helps(
         assert code == exits.UNREACHABLE and err.startswith("raftlog: broker 3 does not answer")
         code, _, err = invoke("topic", "list", *last, "-m", "1")
         assert code == exits.UNREACHABLE and "-b HOST:PORT,HOST:PORT" in err
-        code, _, err = invoke("cluster", "health", "--http", cluster.admin_url(3), "-m", "1")
+        code, _, err = invoke("cluster", "health", "--http", own_cluster.admin_url(3), "-m", "1")
         assert code == exits.UNREACHABLE and "-b HOST:PORT,HOST:PORT" in err
     finally:
-        cluster.resume(3)
-        cluster.wait_until_healthy()
+        own_cluster.resume(3)
+        own_cluster.wait_until_healthy()

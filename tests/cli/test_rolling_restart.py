@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def own_cluster() -> Iterator[AdminCluster]:
     """Three nodes, and a topic that has one replica to spare."""
     with AdminCluster(3) as found:
         found.create_topic("rides", partitions=2, settings={"min.insync.replicas": "2"})
@@ -85,21 +85,21 @@ def writing(cluster: AdminCluster) -> Iterator[Counter[str]]:
 
 
 def test_each_node_is_restarted_once_the_leader_of_the_quorum_last(
-    cluster: AdminCluster, tmp_path: Path
+    own_cluster: AdminCluster, tmp_path: Path
 ) -> None:
     """Each restart waits until the previous node is in every ISR again."""
     operator, restarted = Operator(tmp_path), []
-    leader = cluster.controller_id()
-    running = raftlog("cluster", "restart", "--each", operator.command, "--wait", "60", cluster=cluster)
-    with writing(cluster) as errors:
+    leader = own_cluster.controller_id()
+    running = raftlog("cluster", "restart", "--each", operator.command, "--wait", "60", cluster=own_cluster)
+    with writing(own_cluster) as errors:
         for _ in range(3):
             node_id = operator.next()
             restarted.append(node_id)
-            partitions = cluster.partitions("rides").values()
+            partitions = own_cluster.partitions("rides").values()
             assert all(sorted(each.isr) == [1, 2, 3] for each in partitions), "the last one has not caught up"
             assert all(each.leader != node_id for each in partitions), "it is drained"
-            cluster.stop(node_id)
-            cluster.restart(node_id, wait=False)
+            own_cluster.stop(node_id)
+            own_cluster.restart(node_id, wait=False)
             operator.answer()
         assert ended(running) == 0, running.stderr and running.stderr.read()
     assert errors["none"] > 0
@@ -113,12 +113,12 @@ def test_each_node_is_restarted_once_the_leader_of_the_quorum_last(
     assert [line for line in said if "caught up" in line and "waiting" not in line] == [
         f"node {each}: caught up" for each in restarted
     ]
-    cluster.wait_until_healthy()
+    own_cluster.wait_until_healthy()
 
 
-def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluster) -> None:
+def test_it_stops_at_a_command_that_fails_and_resumes_later(own_cluster: AdminCluster) -> None:
     """The node is not left drained, and nodes that restarted since are left alone."""
-    url = cluster.admin_url(1)
+    url = own_cluster.admin_url(1)
     code, _, errors = invoke("cluster", "restart", "--each", "exit 3 # {id}", "--http", url)
     assert code == exits.FAILED
     assert "ended with exit code 3; no broker has been restarted" in errors
@@ -141,22 +141,22 @@ def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluste
         exits.USAGE,
         "raftlog: --each: must contain {id}, which stands for the node's id\n",
     )
-    cluster.wait_until_healthy()
+    own_cluster.wait_until_healthy()
 
 
-def test_a_node_whose_stop_would_do_harm_is_waited_for(cluster: AdminCluster) -> None:
+def test_a_node_whose_stop_would_do_harm_is_waited_for(own_cluster: AdminCluster) -> None:
     """With one node down, a second stop would leave one voter and one replica; it is safe once the first is back."""
-    cluster.kill(3)  # in the same moment it is not missed yet, and is in the ISRs
-    url = cluster.admin_url(2)
+    own_cluster.kill(3)  # in the same moment it is not missed yet, and is in the ISRs
+    url = own_cluster.admin_url(2)
     code, _, errors = invoke("node", "wait-safe", "--wait", "0", "--http", url)
     assert code == exits.UNHEALTHY
     assert "only 1 of 3 voters would keep up" in errors
     assert "2 partitions: fewer replicas than min.insync.replicas would be in sync" in errors
-    waiting = raftlog("node", "wait-safe", "--wait", "60", cluster=cluster, node_id=2)
+    waiting = raftlog("node", "wait-safe", "--wait", "60", cluster=own_cluster, node_id=2)
     assert waiting.stderr is not None and waiting.stdout is not None
     assert waiting.stderr.readline().startswith("waiting: only 1 of 3 voters")
     assert waiting.poll() is None
-    cluster.restart(3)
+    own_cluster.restart(3)
     assert ended(waiting) == 0, waiting.stderr.read()
     for stream in (waiting.stdout, waiting.stderr):
         stream.close()
@@ -164,10 +164,10 @@ def test_a_node_whose_stop_would_do_harm_is_waited_for(cluster: AdminCluster) ->
     assert rows[1].count('"safe":true') == 3 or rows[1].count('"safe": true') == 3, rows
 
 
-def test_a_node_that_does_not_answer_is_not_waited_for(cluster: AdminCluster) -> None:
+def test_a_node_that_does_not_answer_is_not_waited_for(own_cluster: AdminCluster) -> None:
     """It delays no other node: the operator may go on."""
-    cluster.stop(3)
-    code, _, errors = invoke("node", "wait-safe", "--wait", "60", "--http", cluster.admin_url(3))
+    own_cluster.stop(3)
+    code, _, errors = invoke("node", "wait-safe", "--wait", "60", "--http", own_cluster.admin_url(3))
     assert code == exits.UNREACHABLE
     assert "no answer at" in errors
-    cluster.restart(3)
+    own_cluster.restart(3)

@@ -43,14 +43,14 @@ class As:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[SecureCluster]:
+def secure_cluster() -> Iterator[SecureCluster]:
     with SecureCluster(1, settings=SMALL) as found:
         yield found
 
 
 @pytest.fixture
-def as_(cluster: SecureCluster, tmp_path: Path) -> As:
-    return As(cluster, tmp_path)
+def as_(secure_cluster: SecureCluster, tmp_path: Path) -> As:
+    return As(secure_cluster, tmp_path)
 
 
 def test_users_are_there_from_the_first_moment(as_: As) -> None:
@@ -62,13 +62,13 @@ def test_users_are_there_from_the_first_moment(as_: As) -> None:
     ]
 
 
-def test_controllers_speak_tls_and_the_clusters_own_topics_are_made(cluster: SecureCluster) -> None:
+def test_controllers_speak_tls_and_the_clusters_own_topics_are_made(secure_cluster: SecureCluster) -> None:
     """`create_topic` logs in as the cluster's admin; a controller refuses clients without a certificate."""
-    cluster.create_topic("made", partitions=2)
-    assert len(cluster.partitions("made")) == 2
-    context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
-    address = cluster.addresses[1].host, cluster.addresses[1].controller_port
-    log = cluster.nodes[1].log_path
+    secure_cluster.create_topic("made", partitions=2)
+    assert len(secure_cluster.partitions("made")) == 2
+    context = ssl.create_default_context(cafile=str(secure_cluster.certificates.ca))
+    address = secure_cluster.addresses[1].host, secure_cluster.addresses[1].controller_port
+    log = secure_cluster.nodes[1].log_path
 
     def is_logged() -> bool:
         """Handshakes that fail are logged every few seconds at most, so each look is an attempt."""
@@ -82,14 +82,14 @@ def test_controllers_speak_tls_and_the_clusters_own_topics_are_made(cluster: Sec
     until(is_logged, "the node says why")
 
 
-def test_the_http_api_takes_the_users_passwords(cluster: SecureCluster) -> None:
+def test_the_http_api_takes_the_users_passwords(secure_cluster: SecureCluster) -> None:
     """Over HTTPS, as curl -u sends them; a wrong password is refused."""
-    context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
+    context = ssl.create_default_context(cafile=str(secure_cluster.certificates.ca))
     statuses = []
-    for password in (cluster.passwords["admin"], "wrong"):
+    for password in (secure_cluster.passwords["admin"], "wrong"):
         login = base64.b64encode(f"admin:{password}".encode()).decode()
         asked = urllib.request.Request(
-            f"{cluster.admin_url()}/v3/clusters", headers={"Authorization": f"Basic {login}"}
+            f"{secure_cluster.admin_url()}/v3/clusters", headers={"Authorization": f"Basic {login}"}
         )
         try:
             with urllib.request.urlopen(asked, context=context, timeout=PATIENCE_S) as answer:
@@ -213,19 +213,19 @@ def test_rules_about_tokens_and_users_are_added_listed_and_removed(as_: As) -> N
     ],
 )
 def test_a_command_without_settings_learns_that_the_listener_speaks_tls(
-    cluster: SecureCluster, words: tuple[str, ...]
+    secure_cluster: SecureCluster, words: tuple[str, ...]
 ) -> None:
     """Not that no broker answers: the next thing to do is to name a file of settings."""
-    ran = CommandLine(cluster.bootstrap_servers)(*words)
+    ran = CommandLine(secure_cluster.bootstrap_servers)(*words)
     assert (ran.returncode, ran.stdout) == (exits.DENIED, "")
-    where = f"raftlog: {cluster.bootstrap_servers}: its listener uses TLS"
+    where = f"raftlog: {secure_cluster.bootstrap_servers}: its listener uses TLS"
     assert ran.stderr.startswith(where) and "-F FILE" in ran.stderr, ran.stderr
     assert ran.stderr.count("\n") == 1
 
 
-def test_a_refusal_names_the_operation_and_the_resource(as_: As, cluster: SecureCluster) -> None:
+def test_a_refusal_names_the_operation_and_the_resource(as_: As, secure_cluster: SecureCluster) -> None:
     """In one form for all commands, whichever client library asked. A producer's refusal names its topic."""
-    cluster.create_topic("closed", partitions=1)
+    secure_cluster.create_topic("closed", partitions=1)
     as_("admin", "user", "set", "eve", "--password-stdin", stdin=b"a password\n")
     poll_until(lambda: as_("eve", "topic", "list", password="a password").returncode == 0, "eve logs in")
     as_(
@@ -240,7 +240,9 @@ def test_a_refusal_names_the_operation_and_the_resource(as_: As, cluster: Secure
         "closed",
     )
     login = ("-F", str(as_.settings("eve", "a password")))
-    ran = CommandLine(cluster.bootstrap_servers).process("produce", "-t", "closed", *login, stdin=b"one\n")
+    ran = CommandLine(secure_cluster.bootstrap_servers).process(
+        "produce", "-t", "closed", *login, stdin=b"one\n"
+    )
     said = "raftlog: topic closed: not authorized: this needs WRITE of the topic\n"
     assert (ran.returncode, ran.stderr) == (exits.DENIED, said)  # and no line of librdkafka's own
     as_("admin", "acl", "add", "--allow-principal", "User:eve", "--operation", "Describe", "--group", "g")
@@ -263,13 +265,13 @@ def test_a_refusal_names_the_operation_and_the_resource(as_: As, cluster: Secure
         assert ran.stderr == f"raftlog: {about}not authorized: this needs {right}\n"
 
 
-def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: SecureCluster) -> None:
+def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, secure_cluster: SecureCluster) -> None:
     """-F alone suffices for a user that may see brokers' settings: servers, authority, user and password are in the
     file.
     """
     ran = as_("admin", "transaction", "list", "-J")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
-    where = ("--http", cluster.admin_url())
+    where = ("--http", secure_cluster.admin_url())
     file = ("-F", str(as_.settings("writer")))
     code, _, said = invoke("cluster", "health", *where, *file)
     assert (code, said) == (exits.DENIED, "raftlog: User:writer may not DESCRIBE the cluster\n")
@@ -279,24 +281,24 @@ def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: S
     )
     file = ("-F", str(as_.settings("admin", "wrong")))
     assert "the user name or password is wrong" in invoke("cluster", "health", *where, *file)[2]
-    authority = ("--cacert", str(cluster.certificates.ca))
+    authority = ("--cacert", str(secure_cluster.certificates.ca))
     assert "add -F FILE, --user NAME or --token TOKEN" in invoke("cluster", "health", *where, *authority)[2]
-    plain = cluster.admin_url().replace("https", "http")
-    assert f"use --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
+    plain = secure_cluster.admin_url().replace("https", "http")
+    assert f"use --http {secure_cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
     assert invoke("cluster", "health", *where, *authority, "--user", "admin")[0] == exits.USAGE
 
 
 def test_a_certificate_of_an_unknown_authority_is_reported_by_address(
-    as_: As, cluster: SecureCluster, tmp_path: Path
+    as_: As, secure_cluster: SecureCluster, tmp_path: Path
 ) -> None:
     """Instead of OpenSSL's words; the address is the broker's, which may come from an advertised listener."""
     assert invoke("certs", str(tmp_path / "other"), "--host", "node1")[0] == 0
-    mine, other = str(cluster.certificates.ca), str(tmp_path / "other" / "ca.pem")
+    mine, other = str(secure_cluster.certificates.ca), str(tmp_path / "other" / "ca.pem")
     file = as_.settings("admin")
     file.write_text(file.read_text().replace(mine, other))
     for words in (("topic", "list"), ("token", "list")):
         ran = invoke(*words, "-F", str(file))
-        assert ran == (exits.DENIED, "", f"raftlog: {cluster.bootstrap_servers}: {UNPROVEN}\n")
+        assert ran == (exits.DENIED, "", f"raftlog: {secure_cluster.bootstrap_servers}: {UNPROVEN}\n")
 
 
 def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As) -> None:
@@ -306,9 +308,9 @@ def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As) -
     assert code == exits.USAGE and "is not HTTPS" in said
 
 
-def test_records_are_read_without_a_right_to_any_group(as_: As, cluster: SecureCluster) -> None:
+def test_records_are_read_without_a_right_to_any_group(as_: As, secure_cluster: SecureCluster) -> None:
     """Without -G no offset is committed; librdkafka asks for a coordinator, and ignores the refusal."""
-    cluster.create_topic("alone", partitions=1)
+    secure_cluster.create_topic("alone", partitions=1)
     rule = ("--allow-principal", "User:writer", "--operation", "Read", "--operation", "Write")
     as_("admin", "acl", "add", *rule, "--topic", "alone")
     assert as_("writer", "produce", "-t", "alone", stdin=b"one\n").returncode == 0
@@ -339,15 +341,15 @@ def test_commands_that_use_another_client_log_in_too(as_: As) -> None:
     assert as_("admin", "group", "delete", "nothing").returncode == exits.NOT_FOUND
 
 
-def test_nodes_show_no_secret_in_their_logs(as_: As, cluster: SecureCluster) -> None:
+def test_nodes_show_no_secret_in_their_logs(as_: As, secure_cluster: SecureCluster) -> None:
     """Passwords, tokens and keys are in files of their own, and nowhere else."""
-    log = cluster.nodes[1].log_path.read_text()
-    token = cluster.token_file.read_text().split()[2]
-    assert not [each for each in (*cluster.passwords.values(), token) if each in log]
+    log = secure_cluster.nodes[1].log_path.read_text()
+    token = secure_cluster.token_file.read_text().split()[2]
+    assert not [each for each in (*secure_cluster.passwords.values(), token) if each in log]
     assert "PRIVATE KEY" not in log
     for path in (
-        cluster.directory / "users.json",
-        cluster.token_file,
-        cluster.certificates.node("127.0.0.1"),
+        secure_cluster.directory / "users.json",
+        secure_cluster.token_file,
+        secure_cluster.certificates.node("127.0.0.1"),
     ):
         assert path.stat().st_mode & 0o777 == 0o600

@@ -41,7 +41,7 @@ def is_told_of(event: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def own_cluster() -> Iterator[Cluster]:
     """Three nodes; each test leaves all of them running. However long it takes, no log counts as checked before."""
     settings = {"log.flush.offset.checkpoint.interval.ms": str(60 * 60 * 1000)}
     with run_checked(3, errors=is_told_of, settings=settings) as running:
@@ -102,86 +102,86 @@ def repaired(cluster: Cluster, topic: str) -> None:
 
 @pytest.mark.parametrize("library", taste([Aiokafka], LIBRARIES), ids=lambda each: each.name)
 def test_leader_that_reads_rotten_bytes_hands_over_and_is_repaired(
-    cluster: Cluster, topic: str, library: type[StockClient]
+    own_cluster: Cluster, topic: str, library: type[StockClient]
 ) -> None:
     """A clean start trusts its files until they are read: then the client gets the right bytes from another."""
-    records = filled(cluster, topic, **SEGMENTED)
-    victim = leader_of(cluster, topic)
-    assert cluster.stop(victim) == 0
-    rot(cluster, victim, topic, segment=1)
-    restore_nodes(cluster, topic)
-    lead(cluster, topic)
-    until(lambda: leader_of(cluster, topic) == victim, f"node {victim} leads")
-    client = library(cluster.bootstrap_servers)
+    records = filled(own_cluster, topic, **SEGMENTED)
+    victim = leader_of(own_cluster, topic)
+    assert own_cluster.stop(victim) == 0
+    rot(own_cluster, victim, topic, segment=1)
+    restore_nodes(own_cluster, topic)
+    lead(own_cluster, topic)
+    until(lambda: leader_of(own_cluster, topic) == victim, f"node {victim} leads")
+    client = library(own_cluster.bootstrap_servers)
     assert client.read(topic, 0, 0, len(VALUES)) == records
     client.close()
-    until(lambda: "damaged_log_repaired" in said(cluster, victim, topic), f"node {victim} is whole")
-    repaired(cluster, topic)
-    assert said(cluster, victim, topic).count("log_damaged") == 1
-    after = Confluent(cluster.bootstrap_servers)
+    until(lambda: "damaged_log_repaired" in said(own_cluster, victim, topic), f"node {victim} is whole")
+    repaired(own_cluster, topic)
+    assert said(own_cluster, victim, topic).count("log_damaged") == 1
+    after = Confluent(own_cluster.bootstrap_servers)
     assert after.produce(topic, [b"next"]) == [(0, len(VALUES))]
     after.close()
 
 
 @pytest.mark.parametrize("segment", [0, nightly(-1)])
 def test_killed_node_whose_log_rotted_refetches_before_it_counts(
-    cluster: Cluster, topic: str, segment: int
+    own_cluster: Cluster, topic: str, segment: int
 ) -> None:
     """After kill -9 all is checked: it leaves the ISR, or stays out of it, until it has everything again."""
-    records = filled(cluster, topic, **SEGMENTED)
-    victim = leader_of(cluster, topic)
-    cluster.kill(victim)
-    wait_isr(cluster, topic, set(cluster.nodes) - {victim})
-    rot(cluster, victim, topic, segment=segment)
-    restore_nodes(cluster, topic)
-    repaired(cluster, topic)
-    assert "damaged_log_repaired" in said(cluster, victim, topic)
-    lead(cluster, topic)
+    records = filled(own_cluster, topic, **SEGMENTED)
+    victim = leader_of(own_cluster, topic)
+    own_cluster.kill(victim)
+    wait_isr(own_cluster, topic, set(own_cluster.nodes) - {victim})
+    rot(own_cluster, victim, topic, segment=segment)
+    restore_nodes(own_cluster, topic)
+    repaired(own_cluster, topic)
+    assert "damaged_log_repaired" in said(own_cluster, victim, topic)
+    lead(own_cluster, topic)
     for library in LIBRARIES:
-        client = library(cluster.bootstrap_servers)
+        client = library(own_cluster.bootstrap_servers)
         assert client.read(topic, 0, 0, len(VALUES)) == records
         client.close()
 
 
-def test_damaged_node_that_comes_back_first_waits_for_the_other(cluster: Cluster, topic: str) -> None:
+def test_damaged_node_that_comes_back_first_waits_for_the_other(own_cluster: Cluster, topic: str) -> None:
     """All die at once: only the damaged one returns at first; it must not lead, for the others have everything."""
-    records = filled(cluster, topic, **SEGMENTED)
-    victim = leader_of(cluster, topic)
-    for node_id in cluster.nodes:
-        cluster.pause(node_id)  # so that none sees another die, and the ISR stays whole
-    for node in cluster.nodes.values():
+    records = filled(own_cluster, topic, **SEGMENTED)
+    victim = leader_of(own_cluster, topic)
+    for node_id in own_cluster.nodes:
+        own_cluster.pause(node_id)  # so that none sees another die, and the ISR stays whole
+    for node in own_cluster.nodes.values():
         node.kill()
-    rot(cluster, victim, topic, segment=0)
-    other = next(node_id for node_id in cluster.nodes if node_id != victim)
-    led_before = said(cluster, victim, topic).count("partition_became_leader")
+    rot(own_cluster, victim, topic, segment=0)
+    other = next(node_id for node_id in own_cluster.nodes if node_id != victim)
+    led_before = said(own_cluster, victim, topic).count("partition_became_leader")
     for node_id in (victim, other):
-        cluster.nodes[node_id].start()
-    cluster.wait_until(lambda: leader_of(cluster, topic) == other, "the sound replica leads")
-    restore_nodes(cluster, topic)
-    client = Confluent(cluster.bootstrap_servers)
+        own_cluster.nodes[node_id].start()
+    own_cluster.wait_until(lambda: leader_of(own_cluster, topic) == other, "the sound replica leads")
+    restore_nodes(own_cluster, topic)
+    client = Confluent(own_cluster.bootstrap_servers)
     assert client.read(topic, 0, 0, len(VALUES)) == records
     client.close()
-    repaired(cluster, topic)
-    assert said(cluster, victim, topic).count("partition_became_leader") == led_before
+    repaired(own_cluster, topic)
+    assert said(own_cluster, victim, topic).count("partition_became_leader") == led_before
 
 
 def test_only_replica_that_is_damaged_serves_what_is_sound_until_an_unclean_election(
-    cluster: Cluster, topic: str
+    own_cluster: Cluster, topic: str
 ) -> None:
     """No other replica has the records: readable up to the damage, closed for producers, until an operator decides."""
-    records = filled(cluster, topic, replicas=1, segment_bytes="262144")
-    victim = leader_of(cluster, topic)
-    cluster.kill(victim)
-    sound = rot(cluster, victim, topic, segment=0)
-    cluster.restart(victim)
-    client = Confluent(cluster.bootstrap_servers)
-    until(lambda: "damaged_replica_leads" in said(cluster, victim, topic), "it leads for reading")
+    records = filled(own_cluster, topic, replicas=1, segment_bytes="262144")
+    victim = leader_of(own_cluster, topic)
+    own_cluster.kill(victim)
+    sound = rot(own_cluster, victim, topic, segment=0)
+    own_cluster.restart(victim)
+    client = Confluent(own_cluster.bootstrap_servers)
+    until(lambda: "damaged_replica_leads" in said(own_cluster, victim, topic), "it leads for reading")
     assert client.read(topic, 0, 0, sound) == records[:sound]
-    batches = len(batches_on_disk(cluster, victim, topic))
-    producer = Confluent(cluster.bootstrap_servers)
-    lead(cluster, topic, ElectionType.UNCLEAN)
+    batches = len(batches_on_disk(own_cluster, victim, topic))
+    producer = Confluent(own_cluster.bootstrap_servers)
+    lead(own_cluster, topic, ElectionType.UNCLEAN)
     assert producer.produce(topic, [b"next"]) == [(0, sound)]
-    assert len(batches_on_disk(cluster, victim, topic)) == batches + 1
-    assert "damaged_log_accepted" in said(cluster, victim, topic)
+    assert len(batches_on_disk(own_cluster, victim, topic)) == batches + 1
+    assert "damaged_log_accepted" in said(own_cluster, victim, topic)
     for each in (client, producer):
         each.close()

@@ -85,7 +85,7 @@ class TroubledCluster(AdminCluster):
 
 
 @pytest.fixture(params=taste(("closed-pipe", "stuck-pipe"), KINDS))
-def cluster(request: pytest.FixtureRequest) -> Iterator[TroubledCluster]:
+def troubled_cluster(request: pytest.FixtureRequest) -> Iterator[TroubledCluster]:
     made = type("Made", (TroubledCluster,), {"kind": request.param})(3)
     try:
         made.start()
@@ -119,36 +119,39 @@ def kill_controller(cluster: AdminCluster) -> int:
     return controller
 
 
-def test_every_walk_of_a_cluster_goes_on(cluster: TroubledCluster) -> None:
+def test_every_walk_of_a_cluster_goes_on(troubled_cluster: TroubledCluster) -> None:
     """Topics come and go, records are acknowledged, controllers and leaders fail over, nodes stop in order."""
-    client = Confluent(cluster.bootstrap_servers)
+    client = Confluent(troubled_cluster.bootstrap_servers)
     client.create_topic("kept", 6, 3, min_insync_replicas="2")
     client.create_topic("gone", 6, 3)
     client.produce("kept", [b"before"], partition=0)
     for _ in range(2):
-        controller = kill_controller(cluster)
+        controller = kill_controller(troubled_cluster)
         client.produce("kept", [b"meanwhile"], partition=0)
-        cluster.restart(controller)
-        cluster.trouble(controller)
+        troubled_cluster.restart(controller)
+        troubled_cluster.trouble(controller)
     client.delete_topic("gone")
-    until(lambda: codes_of(cluster, 1) <= {"log_unwritable", "node_slow"}, "all is well but for the logs")
+    until(
+        lambda: codes_of(troubled_cluster, 1) <= {"log_unwritable", "node_slow"},
+        "all is well but for the logs",
+    )
     (read,) = client.read_ranges("kept", 0, [(0, 3)])
     assert [each.value for each in read] == [b"before", b"meanwhile", b"meanwhile"]
     client.close()
-    for node_id in cluster.nodes:
-        assert cluster.stop(node_id) == 0
+    for node_id in troubled_cluster.nodes:
+        assert troubled_cluster.stop(node_id) == 0
 
 
-def test_a_node_says_that_its_log_cannot_be_written(cluster: TroubledCluster) -> None:
+def test_a_node_says_that_its_log_cannot_be_written(troubled_cluster: TroubledCluster) -> None:
     """It stays ready, since it serves; its body says so, and so do health and metrics."""
-    reason = REASONS[cluster.kind]
+    reason = REASONS[troubled_cluster.kind]
 
-    Confluent(cluster.bootstrap_servers).create_topic("a", 6, 3)
-    until(lambda: "log_unwritable" in codes_of(cluster, 2), "health says so")
-    health = asked(cluster, 2, "/v1/health")["reasons"]
+    Confluent(troubled_cluster.bootstrap_servers).create_topic("a", 6, 3)
+    until(lambda: "log_unwritable" in codes_of(troubled_cluster, 2), "health says so")
+    health = asked(troubled_cluster, 2, "/v1/health")["reasons"]
     (found,) = (each for each in health if each["code"] == "log_unwritable")
     assert (found["severity"], found["brokers"]) == ("yellow", [2]) and reason in found["message"]
-    ready = asked(cluster, 2, "/v1/ready")
+    ready = asked(troubled_cluster, 2, "/v1/ready")
     assert ready["ready"] and ready["reasons"] == [] and reason in ready["warnings"][0]
-    metrics = asked(cluster, 2, "/metrics")
+    metrics = asked(troubled_cluster, 2, "/metrics")
     assert "\nraftlog_log_writable 0\n" in metrics and "\nraftlog_log_lines_lost_total" in metrics

@@ -72,7 +72,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 
 @pytest.fixture
-def cluster(release: Release) -> Iterator[MixedCluster]:
+def mixed_cluster(release: Release) -> Iterator[MixedCluster]:
     with MixedCluster(release) as running:
         yield running
         expected = (*GOES_TOO_LATE, *WROTE_NO_CHECKSUMS)
@@ -128,9 +128,11 @@ def upgrade(bootstrap: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def test_a_cluster_is_upgraded_and_brought_back_node_by_node_without_an_error(cluster: MixedCluster) -> None:
+def test_a_cluster_is_upgraded_and_brought_back_node_by_node_without_an_error(
+    mixed_cluster: MixedCluster,
+) -> None:
     """Clients notice neither way; the level is raised once all nodes know it, and then there is no way back."""
-    bootstrap = cluster.bootstrap_servers
+    bootstrap = mixed_cluster.bootstrap_servers
     admin = Confluent(bootstrap)
     admin.create_topic(TOPIC, 3, 3)
     admin.create_topic(COPIES, 1, 3)
@@ -149,18 +151,18 @@ def test_a_cluster_is_upgraded_and_brought_back_node_by_node_without_an_error(cl
 
         served()
         for node_id in (1, 2):
-            cluster.move(node_id, old=False)
+            mixed_cluster.move(node_id, old=False)
             served()
-        new = cluster.nodes[1].address
+        new = mixed_cluster.nodes[1].address
         _refuse_dynamic_voters(new)
         early = upgrade(new)
         assert early.returncode == 1
         assert f"broker 3 supports levels 0 to {LEVEL_BEFORE} of raftlog.metadata.version" in early.stderr
         for node_id in (2, 1):
-            cluster.move(node_id, old=True)
+            mixed_cluster.move(node_id, old=True)
             served()
         for node_id in (3, 1, 2):
-            cluster.move(node_id, old=False)
+            mixed_cluster.move(node_id, old=False)
             served()
         _refuse_dynamic_voters(bootstrap)
         tried = upgrade(bootstrap, "--dry-run")
@@ -173,15 +175,15 @@ def test_a_cluster_is_upgraded_and_brought_back_node_by_node_without_an_error(cl
         assert (done.returncode, json.loads(done.stdout)["after"]) == (0, NEWEST_METADATA_LEVEL), done.stderr
         create_user(bootstrap, "alice")
         served()
-        for node_id in cluster.nodes:
-            cluster.move(node_id, old=False)
+        for node_id in mixed_cluster.nodes:
+            mixed_cluster.move(node_id, old=False)
             served()
         assert users(bootstrap) == {"alice"}
     for stream in streams:
         assert stream.read_back(admin) == stream.values
     assert admin.bounds(COPIES, 0)[1] >= copier.copied
     copier.close()
-    _refuse_the_previous_release(cluster, 3)
+    _refuse_the_previous_release(mixed_cluster, 3)
     dynamic = make_voters_dynamic(bootstrap)
     assert dynamic.returncode == 0, dynamic.stderr
 

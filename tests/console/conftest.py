@@ -39,16 +39,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def own_cluster() -> Iterator[AdminCluster]:
     """Three nodes that can hurt themselves."""
     with AdminCluster(3, faults=True) as running:
         yield running
 
 
 @pytest.fixture
-def api(cluster: AdminCluster) -> Api:
+def api(own_cluster: AdminCluster) -> Api:
     """The API of node 1, from its cluster."""
-    url = cluster.admin_url(1)
+    url = own_cluster.admin_url(1)
     (found,) = Api(url).get("/v3/clusters").body["data"]
     return Api(url, f"/v3/clusters/{found['cluster_id']}")
 

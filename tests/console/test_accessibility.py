@@ -29,9 +29,9 @@ GROUP = "billing"
 
 
 @pytest.fixture(scope="module")
-def lived_in(cluster: AdminCluster) -> AdminCluster:
+def lived_in(own_cluster: AdminCluster) -> AdminCluster:
     """A topic with a record in it, a group that reads it, and a hurt disk."""
-    url = cluster.admin_url(1)
+    url = own_cluster.admin_url(1)
     (found,) = Api(url).get("/v3/clusters").body["data"]
     node, api = Api(url), Api(url, f"/v3/clusters/{found['cluster_id']}")
     wanted = {"topic_name": TOPIC, "partitions_count": 3, "replication_factor": 3}
@@ -39,9 +39,9 @@ def lived_in(cluster: AdminCluster) -> AdminCluster:
     until(lambda: node.get(f"/v1/topics/{TOPIC}/replicas").status == 200, "the topic is known")
     record = {"data": {"customer": {"name": "Ada"}, "lines": [1, None, True]}}
     write(api, TOPIC, record, partition_id=0, headers=[{"name": "source", "value": "c2hvcA=="}])
-    group_of(cluster, TOPIC, GROUP)
+    group_of(own_cluster, TOPIC, GROUP)
     assert node.ask("POST", "/v1/faults", {"fault": "slow-disk", "seconds": 0.01}).status == 200
-    return cluster
+    return own_cluster
 
 
 def press(name: str) -> Callable[[Any], None]:

@@ -37,10 +37,12 @@ def topic(api: Api) -> str:
     return name
 
 
-def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, api: Api, topic: str) -> None:
+def test_every_screen_opens_without_an_error(
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
+) -> None:
     """The log of the page stays empty, see the fixture; each screen shows what it is about."""
     write(api, topic, {"data": {"id": 1}}, partition_id=0)
-    group_of(cluster, topic, "billing")
+    group_of(own_cluster, topic, "billing")
     for path, shown in {
         "": "3 brokers",
         "topics": topic,
@@ -56,15 +58,15 @@ def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, a
         "why/consumer-groups/billing/events": "the group began",
         "chaos": "No fault is active on node 1.",
     }.items():
-        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.goto(f"{own_cluster.admin_url(1)}/#/{path}")
         page.locator("main").get_by_text(shown).first.wait_for()
         assert page.locator(".failure:not(:empty)").count() == 0
 
 
-def test_topic_is_created_written_to_and_read(page: Any, cluster: AdminCluster) -> None:
+def test_topic_is_created_written_to_and_read(page: Any, own_cluster: AdminCluster) -> None:
     """By a user with only the console; then it is deleted, by its typed name."""
     name = f"made-{uuid.uuid4().hex[:6]}"
-    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics")
     page.get_by_role("button", name="Create a topic").click()
     page.locator("dialog [name=name]").fill(name)
     page.locator("dialog [name=partitions]").fill("2")
@@ -100,10 +102,10 @@ def test_topic_is_created_written_to_and_read(page: Any, cluster: AdminCluster) 
 
 
 def test_record_that_is_written_while_one_looks_appears(
-    page: Any, cluster: AdminCluster, api: Api, topic: str
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
 ) -> None:
     """A live view shows it within seconds; the filter hides what does not have its text."""
-    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics/{topic}/records")
     page.get_by_role("button", name="Live").click()
     page.get_by_text("0 records, live").wait_for()
     write(api, topic, {"type": "STRING", "data": "first"}, partition_id=1)
@@ -117,13 +119,13 @@ def test_record_that_is_written_while_one_looks_appears(
 
 
 def test_live_goes_on_from_an_offset_or_a_time(
-    page: Any, cluster: AdminCluster, api: Api, topic: str
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
 ) -> None:
     """Records from the chosen point on are shown first, then new records; the newest is at the top."""
     long_ago, now = time.time() - 7200, time.time()
     for text, at in (("older", long_ago), ("old", long_ago + 1), ("recent", now - 60)):
         write(api, topic, {"type": "STRING", "data": text}, partition_id=1, timestamp=int(at * 1000))
-    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics/{topic}/records")
     page.get_by_text("3 records.").wait_for()
     page.get_by_label("Partition", exact=True).select_option("1")
     page.get_by_label("From", exact=True).select_option("offset")
@@ -148,11 +150,11 @@ def test_live_goes_on_from_an_offset_or_a_time(
 
 
 def test_live_from_the_newest_records_misses_none(
-    page: Any, cluster: AdminCluster, api: Api, topic: str
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
 ) -> None:
     """A record that arrives between loading the newest records and pressing the button is shown, too."""
     write(api, topic, {"type": "STRING", "data": "first"}, partition_id=1)
-    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics/{topic}/records")
     page.get_by_text("1 record.").wait_for()
     write(api, topic, {"type": "STRING", "data": "second"}, partition_id=1)
     page.get_by_role("button", name="Live").click()
@@ -161,7 +163,7 @@ def test_live_from_the_newest_records_misses_none(
 
 @pytest.mark.parametrize("where", ["value", "key", "header"])
 def test_hostile_record_is_shown_as_text(
-    page: Any, cluster: AdminCluster, api: Api, topic: str, where: str
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str, where: str
 ) -> None:
     """No part of it becomes an element, neither in the list nor in the whole record."""
     datum = {"type": "STRING", "data": HOSTILE}
@@ -174,17 +176,17 @@ def test_hostile_record_is_shown_as_text(
         headers=[header] if where == "header" else [],
         partition_id=0,
     )
-    page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics/{topic}/records")
     row = page.get_by_role("row").filter(has_text="onerror")
     row.first.click()
     page.get_by_role("dialog").get_by_text("onerror").first.wait_for()
     assert page.locator("main img, dialog img, main script, dialog script").count() == 0
 
 
-def test_hostile_names_are_shown_as_text(page: Any, cluster: AdminCluster, topic: str) -> None:
+def test_hostile_names_are_shown_as_text(page: Any, own_cluster: AdminCluster, topic: str) -> None:
     """Of a group, and of whatever an address asks for."""
-    group_of(cluster, topic, HOSTILE)
-    page.goto(f"{cluster.admin_url(1)}/#/groups")
+    group_of(own_cluster, topic, HOSTILE)
+    page.goto(f"{own_cluster.admin_url(1)}/#/groups")
     page.get_by_role("link", name=HOSTILE).click()
     page.get_by_role("heading", name=HOSTILE).wait_for()
     page.get_by_text("Lag by partition").wait_for()
@@ -193,13 +195,13 @@ def test_hostile_names_are_shown_as_text(page: Any, cluster: AdminCluster, topic
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_story_of_a_group_is_on_its_screen_and_in_why(
-    page: Any, cluster: AdminCluster, topic: str, protocol: str
+    page: Any, own_cluster: AdminCluster, topic: str, protocol: str
 ) -> None:
     """Members that joined, as text whatever names there are; one way leads there from the group, another from Why."""
     group = f"{HOSTILE} of {protocol}"
     member = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap_servers,
+            "bootstrap.servers": own_cluster.bootstrap_servers,
             "group.id": group,
             "client.id": HOSTILE,
             "group.protocol": protocol,
@@ -210,7 +212,7 @@ def test_story_of_a_group_is_on_its_screen_and_in_why(
     member.commit(
         offsets=[TopicPartition(topic, 0, 0)], asynchronous=False
     )  # else it has no lag to be asked for
-    page.goto(f"{cluster.admin_url(1)}/#/why")
+    page.goto(f"{own_cluster.admin_url(1)}/#/why")
     page.get_by_role("textbox", name="Group").fill(group)
     page.get_by_role("button", name="Tell of the group").click()
     page.get_by_role("heading", name=f"Group {group}").wait_for()
@@ -231,12 +233,12 @@ def test_story_of_a_group_is_on_its_screen_and_in_why(
 
 
 @pytest.fixture
-def long_named(cluster: AdminCluster, topic: str) -> Iterator[str]:
+def long_named(own_cluster: AdminCluster, topic: str) -> Iterator[str]:
     """A group with a long name and a member with a long name, without committed offsets."""
     group = f"g-{uuid.uuid4().hex[:6]}-{'g' * 200}"
     consumer = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap_servers,
+            "bootstrap.servers": own_cluster.bootstrap_servers,
             "group.id": group,
             "client.id": "c" * 200,
             "enable.auto.commit": False,
@@ -254,10 +256,10 @@ def long_named(cluster: AdminCluster, topic: str) -> Iterator[str]:
 
 
 def test_group_that_has_committed_nothing_is_listed_without_an_error(
-    page: Any, cluster: AdminCluster, long_named: str
+    page: Any, own_cluster: AdminCluster, long_named: str
 ) -> None:
     """The log of the page stays empty, see the fixture: the page requests only existing resources."""
-    page.goto(f"{cluster.admin_url(1)}/#/groups")
+    page.goto(f"{own_cluster.admin_url(1)}/#/groups")
     page.get_by_role("link", name=long_named).wait_for()
     with page.expect_response(lambda answer: f"{long_named}/lag" in answer.url):
         pass
@@ -266,33 +268,33 @@ def test_group_that_has_committed_nothing_is_listed_without_an_error(
 
 
 def test_long_names_of_clients_do_not_widen_the_page(
-    page: Any, cluster: AdminCluster, long_named: str
+    page: Any, own_cluster: AdminCluster, long_named: str
 ) -> None:
     """Group, client and member, on a phone: in the list, in the group's screen and in its story."""
     page.set_viewport_size({"width": 360, "height": 800})
     for path in ("groups", f"groups/{long_named}", f"why/consumer-groups/{long_named}/events"):
-        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.goto(f"{own_cluster.admin_url(1)}/#/{path}")
         page.locator("main").get_by_text("cccc" if long_named in path else long_named).first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
 @pytest.mark.errors_expected
-def test_address_with_a_hostile_name_is_only_text(page: Any, cluster: AdminCluster) -> None:
+def test_address_with_a_hostile_name_is_only_text(page: Any, own_cluster: AdminCluster) -> None:
     """Of a topic and a partition that are not there, and of no screen at all."""
     for path in ("topics/%3Cimg%20src%3Dx%3E", "why/%3Cimg%20src%3Dx%3E/0", "%3Cimg%20src%3Dx%3E", "why/%"):
-        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.goto(f"{own_cluster.admin_url(1)}/#/{path}")
         page.locator("main h1").wait_for()
         page.wait_for_timeout(300)
         assert page.locator("main img").count() == 0
 
 
-def test_reset_is_previewed_and_done(page: Any, cluster: AdminCluster, api: Api, topic: str) -> None:
+def test_reset_is_previewed_and_done(page: Any, own_cluster: AdminCluster, api: Api, topic: str) -> None:
     """The first press shows the offsets, the second sets them."""
     for number in range(5):
         write(api, topic, {"data": number}, partition_id=0)
     group = f"late-{uuid.uuid4().hex[:6]}"
-    group_of(cluster, topic, group)
-    page.goto(f"{cluster.admin_url(1)}/#/groups/{group}")
+    group_of(own_cluster, topic, group)
+    page.goto(f"{own_cluster.admin_url(1)}/#/groups/{group}")
     page.get_by_role("button", name="Reset offsets").click()
     page.locator("dialog [name=topic]").fill(topic)
     page.locator("dialog [name=to]").select_option("latest")
@@ -305,9 +307,9 @@ def test_reset_is_previewed_and_done(page: Any, cluster: AdminCluster, api: Api,
     assert api.get(f"/consumer-groups/{group}/lag-summary").body["total_lag"] == 0
 
 
-def test_keys_search_move_and_explain(page: Any, cluster: AdminCluster, topic: str) -> None:
+def test_keys_search_move_and_explain(page: Any, own_cluster: AdminCluster, topic: str) -> None:
     """Without a mouse from the overview to a topic's partitions."""
-    page.goto(cluster.admin_url(1))
+    page.goto(own_cluster.admin_url(1))
     page.get_by_role("heading", name="Overview").wait_for()
     page.keyboard.press("?")
     page.get_by_role("dialog").get_by_text("search on this screen").wait_for()
@@ -325,13 +327,13 @@ def test_keys_search_move_and_explain(page: Any, cluster: AdminCluster, topic: s
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 2560])
 def test_screens_fit_narrow_and_wide_windows(
-    page: Any, cluster: AdminCluster, topic: str, width: int, scheme: str
+    page: Any, own_cluster: AdminCluster, topic: str, width: int, scheme: str
 ) -> None:
     """No element overflows the window, and the colours follow the system's choice."""
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
     for path in ("", "topics", f"topics/{topic}", f"topics/{topic}/records", "groups", "why", "chaos"):
-        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.goto(f"{own_cluster.admin_url(1)}/#/{path}")
         page.locator("main h1").wait_for()
         page.wait_for_timeout(500)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
@@ -339,9 +341,9 @@ def test_screens_fit_narrow_and_wide_windows(
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 380) == (scheme == "light")
 
 
-def test_fault_is_injected_watched_and_healed(page: Any, cluster: AdminCluster) -> None:
+def test_fault_is_injected_watched_and_healed(page: Any, own_cluster: AdminCluster) -> None:
     """On this node and on another, under the load of the page itself: its records take longer."""
-    page.goto(f"{cluster.admin_url(1)}/#/chaos")
+    page.goto(f"{own_cluster.admin_url(1)}/#/chaos")
     page.get_by_role("button", name="Begin the load").click()
     page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
     for node in (1, 2):
@@ -355,7 +357,7 @@ def test_fault_is_injected_watched_and_healed(page: Any, cluster: AdminCluster) 
     page.get_by_role("button", name="End the load").click()
 
 
-def test_list_of_thousands_holds_few_elements(page: Any, cluster: AdminCluster) -> None:
+def test_list_of_thousands_holds_few_elements(page: Any, own_cluster: AdminCluster) -> None:
     """Answers as a cluster of 5,000 topics would give them: what cannot be seen is no element."""
     lines = [
         {
@@ -369,7 +371,7 @@ def test_list_of_thousands_holds_few_elements(page: Any, cluster: AdminCluster) 
         for number in range(5000)
     ]
     page.route("**/v1/topics", lambda route: route.fulfill(json={"metadata_offset": 1, "data": lines}))
-    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics")
     page.get_by_text("5,000 topics").wait_for()
     assert page.locator(".list .row").count() < 120
     page.locator(".list").evaluate("(list) => { list.scrollTop = list.scrollHeight; }")
@@ -381,14 +383,14 @@ def test_list_of_thousands_holds_few_elements(page: Any, cluster: AdminCluster) 
 
 
 def test_lines_begin_before_the_page_was_opened_and_move_by_one_stream(
-    page: Any, cluster: AdminCluster
+    page: Any, own_cluster: AdminCluster
 ) -> None:
     """The node has kept samples meanwhile; the page requests them once, and gets later samples from the stream."""
-    node = Api(cluster.admin_url(1))
+    node = Api(own_cluster.admin_url(1))
     until(lambda: len(node.get("/v1/samples").body["samples"]) >= 3, "samples are kept")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.partition("/v1/")[2]))
-    page.goto(cluster.admin_url(1))
+    page.goto(own_cluster.admin_url(1))
     points = page.locator(".chart polyline").first
     points.wait_for(state="attached")
     before = points.get_attribute("points")
@@ -400,11 +402,11 @@ def test_lines_begin_before_the_page_was_opened_and_move_by_one_stream(
 
 @pytest.mark.errors_expected
 def test_console_works_where_no_further_stream_of_events_may_be_opened(
-    page: Any, cluster: AdminCluster, api: Api, topic: str
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
 ) -> None:
     """It looks every second then."""
     page.route("**/v1/events*", lambda route: route.fulfill(status=429, body='{"message": "64 are open"}'))
-    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics")
     page.get_by_role("link", name=topic).wait_for()
     assert api.ask("POST", "/topics", {"topic_name": f"{topic}-later"}).status == 201
     page.get_by_role("link", name=f"{topic}-later").wait_for()
@@ -412,7 +414,7 @@ def test_console_works_where_no_further_stream_of_events_may_be_opened(
 
 @pytest.mark.errors_expected
 def test_interrupted_stream_goes_on_after_its_last_event(
-    page: Any, cluster: AdminCluster, api: Api, topic: str
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
 ) -> None:
     """The page says that it lost the node, and what changed meanwhile is shown once the stream is back."""
     last: list[str | None] = []
@@ -432,7 +434,7 @@ def test_interrupted_stream_goes_on_after_its_last_event(
             route.continue_()
 
     page.route("**/v1/events*", stream)
-    page.goto(f"{cluster.admin_url(1)}/#/topics")
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics")
     page.get_by_role("link", name=topic).wait_for()
     page.get_by_text("The node has not answered since").wait_for()
     page.locator("#connection:empty").wait_for(state="attached")

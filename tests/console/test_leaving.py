@@ -14,7 +14,7 @@ LEAVES = 3
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[AdminCluster]:
+def own_cluster() -> Iterator[AdminCluster]:
     """Three nodes with a topic that any two of them can hold."""
     with AdminCluster(3) as running:
         url = running.admin_url(1)
@@ -39,11 +39,11 @@ def decommission(page: Any) -> None:
     dialog.get_by_role("button", name="Decommission").click()
 
 
-def test_broker_leaves_once_no_partition_is_held_up(page: Any, cluster: AdminCluster) -> None:
+def test_broker_leaves_once_no_partition_is_held_up(page: Any, own_cluster: AdminCluster) -> None:
     """Meanwhile broker 2 is down, so that partitions with a replica there wait."""
-    page.goto(cluster.admin_url(1))
+    page.goto(own_cluster.admin_url(1))
     card = page.get_by_role("region", name=f"Broker {LEAVES} leaves")
-    cluster.kill(2)
+    own_cluster.kill(2)
     page.get_by_text("✕ down").wait_for()
     decommission(page)
     card.get_by_text("cannot move until you do something").wait_for()
@@ -57,7 +57,7 @@ def test_broker_leaves_once_no_partition_is_held_up(page: Any, cluster: AdminClu
     card.get_by_role("button", name="Keep the broker").click()
     page.get_by_role("dialog").get_by_role("button", name="Keep the broker").click()
     card.wait_for(state="detached")
-    cluster.restart(2)
+    own_cluster.restart(2)
     page.get_by_text("✕ down").wait_for(state="detached")
     decommission(page)
     nodes = page.get_by_role("table", name="Nodes")

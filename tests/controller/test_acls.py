@@ -27,19 +27,19 @@ RULE = Acl(
 ALL = AclFilter(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
 
 
-def create(cluster: ControllerCluster, *acls: Acl) -> list[int]:
-    return [each.error_code for each in cluster.ask(CreateAcls(acls)).results]
+def create(controllers: ControllerCluster, *acls: Acl) -> list[int]:
+    return [each.error_code for each in controllers.ask(CreateAcls(acls)).results]
 
 
-def test_rules_are_created_once(cluster: ControllerCluster) -> None:
+def test_rules_are_created_once(controllers: ControllerCluster) -> None:
     """Creating an existing ACL is no error, within a request or after it, and writes no record. Source: Kafka."""
     prefixed = replace(RULE, pattern_type=PatternType.PREFIXED)
-    assert create(cluster, RULE, prefixed, RULE) == [0, 0, 0]
-    assert set(cluster.image.acls) == {RULE, prefixed}
-    offset = cluster.image.offset
+    assert create(controllers, RULE, prefixed, RULE) == [0, 0, 0]
+    assert set(controllers.image.acls) == {RULE, prefixed}
+    offset = controllers.image.offset
     with capture_logs() as logs:
-        assert create(cluster, RULE) == [0]
-    assert (cluster.image.offset, logs) == (offset, [])
+        assert create(controllers, RULE) == [0]
+    assert (controllers.image.offset, logs) == (offset, [])
 
 
 @pytest.mark.parametrize(
@@ -61,37 +61,37 @@ def test_rules_are_created_once(cluster: ControllerCluster) -> None:
     ],
 )
 def test_a_rule_that_cannot_be_one_is_refused_alone(
-    cluster: ControllerCluster, changes: dict[str, Any], field: str
+    controllers: ControllerCluster, changes: dict[str, Any], field: str
 ) -> None:
     """The message names the field; the other rules of the request are created."""
-    reply = cluster.ask(CreateAcls((replace(RULE, **changes), RULE)))
+    reply = controllers.ask(CreateAcls((replace(RULE, **changes), RULE)))
     assert [each.error_code for each in reply.results] == [InvalidRequest.code, 0]
     assert reply.results[0].error_message.startswith(f"{field}: ")
-    assert set(cluster.image.acls) == {RULE}
+    assert set(controllers.image.acls) == {RULE}
 
 
-def test_a_filter_removes_what_it_matches_and_says_so(cluster: ControllerCluster) -> None:
+def test_a_filter_removes_what_it_matches_and_says_so(controllers: ControllerCluster) -> None:
     """A rule that two filters match is among the matches of both. The others stay."""
     write = replace(RULE, operation=Operation.WRITE)
     cluster_rule = replace(RULE, resource_type=ResourceType.CLUSTER, resource_name=CLUSTER_NAME)
-    create(cluster, RULE, write, cluster_rule)
+    create(controllers, RULE, write, cluster_rule)
     reads, topics = ALL._replace(operation=Operation.READ), ALL._replace(resource_type=ResourceType.TOPIC)
     nothing = ALL._replace(principal="User:nobody")
     with capture_logs() as logs:
-        reply = cluster.ask(DeleteAcls((reads, topics, nothing)))
+        reply = controllers.ask(DeleteAcls((reads, topics, nothing)))
     assert [set(each.matches) for each in reply.results] == [{RULE, cluster_rule}, {RULE, write}, set()]
-    assert not cluster.image.acls
+    assert not controllers.image.acls
     assert [line["event"] for line in logs] == ["acl_removed"] * 3
-    create(cluster, RULE, write)
-    cluster.ask(DeleteAcls((reads,)))
-    assert set(cluster.image.acls) == {write}
+    create(controllers, RULE, write)
+    controllers.ask(DeleteAcls((reads,)))
+    assert set(controllers.image.acls) == {write}
 
 
 def test_rules_are_bounded_and_can_always_be_removed() -> None:
     """`raftlog.security.max` counts rules, credentials and quotas together."""
-    cluster = ControllerCluster(raftlog_security_max=1)
-    cluster.start(1)
+    controllers = ControllerCluster(raftlog_security_max=1)
+    controllers.start(1)
     write = replace(RULE, operation=Operation.WRITE)
-    assert create(cluster, RULE, write, RULE) == [0, PolicyViolation.code, 0]
-    cluster.ask(DeleteAcls((ALL,)))
-    assert create(cluster, write) == [0]
+    assert create(controllers, RULE, write, RULE) == [0, PolicyViolation.code, 0]
+    controllers.ask(DeleteAcls((ALL,)))
+    assert create(controllers, write) == [0]

@@ -102,22 +102,22 @@ def test_releases_with_clocks_in_heartbeats_and_without_understand_each_other() 
 
 def test_heartbeats_bring_the_other_clocks_and_a_new_controller_begins_without() -> None:
     """Soft state: the next heartbeats fill it."""
-    cluster = ControllerCluster(2)
-    cluster.start(1, 2)
+    controllers = ControllerCluster(2)
+    controllers.start(1, 2)
 
     def beat(broker_id: int) -> OtherClocks | None:
-        epoch = cluster.image.brokers[broker_id].broker_epoch
+        epoch = controllers.image.brokers[broker_id].broker_epoch
         beat = BrokerHeartbeat(
-            broker_id, epoch, cluster.image.offset, wall_clock_ms=WALL_MS, clock_state=BELIEVED
+            broker_id, epoch, controllers.image.offset, wall_clock_ms=WALL_MS, clock_state=BELIEVED
         )
-        reply = cluster.ask(beat)
+        reply = controllers.ask(beat)
         assert isinstance(reply, BrokerHeartbeatReply)
         return reply.clocks
 
     beat(1)
     assert beat(2) == OtherClocks(1, 1, 1, 1)
-    cluster.elect(2)
-    cluster.commit()
+    controllers.elect(2)
+    controllers.commit()
     assert beat(1) == OtherClocks(1)
     assert beat(2) == OtherClocks(1, 1, 1, 1)
 

@@ -18,20 +18,20 @@ ANYONE: Entity = ((CLIENT_ID, None), (USER, None))
 LIMITED = {AL: {MUTATION: 2.0}}
 
 
-def alter(cluster: ControllerCluster, entity: Entity, *values: tuple[str, float | None]) -> int:
-    (result,) = cluster.ask(AlterClientQuotas((QuotaAlteration(entity, values),))).results
+def alter(controllers: ControllerCluster, entity: Entity, *values: tuple[str, float | None]) -> int:
+    (result,) = controllers.ask(AlterClientQuotas((QuotaAlteration(entity, values),))).results
     return result.error_code  # type: ignore[no-any-return]
 
 
 def test_a_change_is_logged_once_and_nothing_else_is_written() -> None:
     """A quota that is set to what it is makes no record."""
-    cluster = ControllerCluster()
-    cluster.start(1)
+    controllers = ControllerCluster()
+    controllers.start(1)
     with capture_logs() as logs:
-        assert alter(cluster, ANYONE, (PRODUCE, 5.0)) == 0
-        offset = cluster.image.offset
-        assert alter(cluster, ANYONE, (PRODUCE, 5.0), (MUTATION, None)) == 0
-    assert cluster.image.offset == offset
+        assert alter(controllers, ANYONE, (PRODUCE, 5.0)) == 0
+        offset = controllers.image.offset
+        assert alter(controllers, ANYONE, (PRODUCE, 5.0), (MUTATION, None)) == 0
+    assert controllers.image.offset == offset
     assert [(line["event"], line["entity"], line["value"]) for line in logs] == [
         ("client_quota_changed", "user=<default>,client-id=<default>", 5.0)
     ]
@@ -39,35 +39,35 @@ def test_a_change_is_logged_once_and_nothing_else_is_written() -> None:
 
 def test_quotas_are_bounded_and_can_always_be_removed() -> None:
     """`raftlog.security.max` counts them beside rules and credentials."""
-    cluster = ControllerCluster(raftlog_security_max=1)
-    cluster.start(1)
-    assert alter(cluster, AL, (PRODUCE, 1.0)) == 0
-    assert alter(cluster, ANYONE, (PRODUCE, 1.0)) == PolicyViolation.code
-    assert alter(cluster, AL, (PRODUCE, 2.0)) == 0, "no further one"
-    assert alter(cluster, AL, (PRODUCE, None)) == 0
-    assert alter(cluster, ANYONE, (PRODUCE, 1.0)) == 0
+    controllers = ControllerCluster(raftlog_security_max=1)
+    controllers.start(1)
+    assert alter(controllers, AL, (PRODUCE, 1.0)) == 0
+    assert alter(controllers, ANYONE, (PRODUCE, 1.0)) == PolicyViolation.code
+    assert alter(controllers, AL, (PRODUCE, 2.0)) == 0, "no further one"
+    assert alter(controllers, AL, (PRODUCE, None)) == 0
+    assert alter(controllers, ANYONE, (PRODUCE, 1.0)) == 0
 
 
 @pytest.mark.parametrize("twice", ["entity", "key"])
 def test_nothing_is_named_twice(twice: str) -> None:
     """Which of the two counts would be a guess."""
-    cluster = ControllerCluster()
-    cluster.start(1)
+    controllers = ControllerCluster()
+    controllers.start(1)
     if twice == "key":
-        assert alter(cluster, AL, (PRODUCE, 1.0), (PRODUCE, 2.0)) == InvalidRequest.code
+        assert alter(controllers, AL, (PRODUCE, 1.0), (PRODUCE, 2.0)) == InvalidRequest.code
         return
     same = QuotaAlteration(AL, ((PRODUCE, 1.0),))
-    results = cluster.ask(AlterClientQuotas((same, same))).results
+    results = controllers.ask(AlterClientQuotas((same, same))).results
     assert [each.error_code for each in results] == [InvalidRequest.code] * 2
-    assert cluster.image.quotas == {}
+    assert controllers.image.quotas == {}
 
 
 def test_bytes_per_second_have_kafkas_limit() -> None:
     """2**63, which is a double; the next larger value is refused."""
-    cluster = ControllerCluster()
-    cluster.start(1)
-    assert alter(cluster, AL, (PRODUCE, 2.0**63)) == 0
-    assert alter(cluster, AL, (PRODUCE, 2.0**64)) == InvalidRequest.code
+    controllers = ControllerCluster()
+    controllers.start(1)
+    assert alter(controllers, AL, (PRODUCE, 2.0**63)) == 0
+    assert alter(controllers, AL, (PRODUCE, 2.0**64)) == InvalidRequest.code
 
 
 def charge(quotas: MutationQuotas, now: float, *sizes: int, strict: bool = True) -> MutationsCharged:
@@ -104,8 +104,8 @@ def test_clients_without_a_quota_are_not_counted(monkeypatch: pytest.MonkeyPatch
 
 def test_the_active_controller_counts_by_the_quotas_of_its_tail() -> None:
     """A new controller begins with zero usage, as Kafka's."""
-    cluster = ControllerCluster()
-    cluster.start(1)
-    assert alter(cluster, AL, (MUTATION, 1.0)) == 0
+    controllers = ControllerCluster()
+    controllers.start(1)
+    assert alter(controllers, AL, (MUTATION, 1.0)) == 0
     asked = ChargeMutations("al", "app", (12, 1), True)
-    assert cluster.ask(asked).allowed == (True, False)
+    assert controllers.ask(asked).allowed == (True, False)

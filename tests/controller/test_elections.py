@@ -16,7 +16,7 @@ from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def cluster() -> ControllerCluster:
+def controllers() -> ControllerCluster:
     """Topic t: partition 0 prefers 1, partition 1 prefers 2; broker 1 was away, so 2 leads both."""
     made = ControllerCluster()
     made.start(1, 2, 3)
@@ -26,81 +26,81 @@ def cluster() -> ControllerCluster:
     return made
 
 
-def elect(cluster: ControllerCluster, kind: int, *partitions: tuple[str, int]) -> list[int]:
-    return [each.error_code for each in cluster.ask(ElectLeaders(kind, partitions)).results]
+def elect(controllers: ControllerCluster, kind: int, *partitions: tuple[str, int]) -> list[int]:
+    return [each.error_code for each in controllers.ask(ElectLeaders(kind, partitions)).results]
 
 
-def test_preferred_leader_takes_over_once_in_sync(cluster: ControllerCluster) -> None:
+def test_preferred_leader_takes_over_once_in_sync(controllers: ControllerCluster) -> None:
     """Not before it is in the isr; then by one election, with a new leader epoch."""
-    assert elect(cluster, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
-    cluster.alter("t", (1, 2, 3))
-    epoch = cluster.partition("t").leader_epoch
-    assert elect(cluster, PREFERRED, ("t", 0), ("t", 1), ("x", 0), ("t", 7)) == [
+    assert elect(controllers, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
+    controllers.alter("t", (1, 2, 3))
+    epoch = controllers.partition("t").leader_epoch
+    assert elect(controllers, PREFERRED, ("t", 0), ("t", 1), ("x", 0), ("t", 7)) == [
         0,
         ElectionNotNeeded.code,
         UnknownTopicOrPartition.code,
         UnknownTopicOrPartition.code,
     ]
-    assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, epoch + 1)
+    assert (controllers.partition("t").leader, controllers.partition("t").leader_epoch) == (1, epoch + 1)
 
 
-def test_a_request_for_all_returns_only_what_needed_it(cluster: ControllerCluster) -> None:
+def test_a_request_for_all_returns_only_what_needed_it(controllers: ControllerCluster) -> None:
     """partitions=None leaves out partitions that had no need (KIP-460)."""
-    cluster.alter("t", (1, 2, 3))
-    assert cluster.ask(ElectLeaders(PREFERRED)).results == (ElectionResult("t", 0),)
+    controllers.alter("t", (1, 2, 3))
+    assert controllers.ask(ElectLeaders(PREFERRED)).results == (ElectionResult("t", 0),)
 
 
-def test_doubtful_broker_is_not_elected(cluster: ControllerCluster) -> None:
+def test_doubtful_broker_is_not_elected(controllers: ControllerCluster) -> None:
     """A preferred leader with a dropped connection must send a heartbeat first."""
-    cluster.alter("t", (1, 2, 3))
-    cluster.active.peer_lost(1, cluster.now)
-    assert elect(cluster, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
+    controllers.alter("t", (1, 2, 3))
+    controllers.active.peer_lost(1, controllers.now)
+    assert elect(controllers, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
 
 
-def test_unclean_elections_need_a_partition_without_a_leader(cluster: ControllerCluster) -> None:
+def test_unclean_elections_need_a_partition_without_a_leader(controllers: ControllerCluster) -> None:
     """By hand, where it is offline and a replica is alive; never where a leader stands."""
-    cluster.assign("u", (3, 2))
-    assert elect(cluster, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]
-    cluster.die(2)
-    cluster.die(3)
-    assert elect(cluster, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
-    cluster.come_back(2)
-    assert elect(cluster, UNCLEAN, ("u", 0)) == [0]
-    assert (cluster.partition("u").leader, cluster.partition("u").isr) == (2, (2,))
+    controllers.assign("u", (3, 2))
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]
+    controllers.die(2)
+    controllers.die(3)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
+    controllers.come_back(2)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
+    assert (controllers.partition("u").leader, controllers.partition("u").isr) == (2, (2,))
 
 
-def test_unclean_election_ends_a_lost_isr(cluster: ControllerCluster) -> None:
+def test_unclean_election_ends_a_lost_isr(controllers: ControllerCluster) -> None:
     """After the only replica came back with an empty disk an operator must decide."""
-    cluster.assign("u", (3,))
-    cluster.die(3)
-    cluster.come_back(3, wiped=True)
-    assert cluster.partition("u").isr_lost
-    assert elect(cluster, UNCLEAN, ("u", 0)) == [0]
-    assert (cluster.partition("u").leader, cluster.partition("u").isr_lost) == (3, False)
+    controllers.assign("u", (3,))
+    controllers.die(3)
+    controllers.come_back(3, wiped=True)
+    assert controllers.partition("u").isr_lost
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
+    assert (controllers.partition("u").leader, controllers.partition("u").isr_lost) == (3, False)
 
 
-def test_unknown_kind_is_refused(cluster: ControllerCluster) -> None:
+def test_unknown_kind_is_refused(controllers: ControllerCluster) -> None:
     """Only preferred and unclean exist."""
-    assert cluster.ask(ElectLeaders(7)).error_code == InvalidRequest.code
+    assert controllers.ask(ElectLeaders(7)).error_code == InvalidRequest.code
 
 
-def test_leadership_returns_by_itself(cluster: ControllerCluster) -> None:
+def test_leadership_returns_by_itself(controllers: ControllerCluster) -> None:
     """After leader.imbalance.check.interval.seconds preferred leaders lead again, in one batch."""
-    cluster.alter("t", (1, 2, 3))
-    assert cluster.partition("t").leader == 2
-    cluster.advance(299, heartbeats=(1, 2, 3))
-    assert cluster.partition("t").leader == 2
-    cluster.advance(2, heartbeats=(1, 2, 3))
-    assert cluster.partition("t").leader == 1
+    controllers.alter("t", (1, 2, 3))
+    assert controllers.partition("t").leader == 2
+    controllers.advance(299, heartbeats=(1, 2, 3))
+    assert controllers.partition("t").leader == 2
+    controllers.advance(2, heartbeats=(1, 2, 3))
+    assert controllers.partition("t").leader == 1
 
 
 def test_rebalancing_can_be_switched_off() -> None:
     """auto.leader.rebalance.enable=false leaves leaders where they are."""
-    cluster = ControllerCluster(auto_leader_rebalance_enable=False)
-    cluster.start(1, 2)
-    cluster.assign("t", (1, 2))
-    cluster.die(1)
-    cluster.come_back(1)
-    cluster.alter("t", (1, 2))
-    cluster.advance(301, heartbeats=(1, 2))
-    assert cluster.partition("t").leader == 2
+    controllers = ControllerCluster(auto_leader_rebalance_enable=False)
+    controllers.start(1, 2)
+    controllers.assign("t", (1, 2))
+    controllers.die(1)
+    controllers.come_back(1)
+    controllers.alter("t", (1, 2))
+    controllers.advance(301, heartbeats=(1, 2))
+    assert controllers.partition("t").leader == 2

@@ -52,36 +52,38 @@ PREVIOUS = tuple(each for each in SUPPORTED_FEATURES if each is not OURS)
 
 
 def update(
-    cluster: ControllerCluster, *updates: tuple[str, int, int], **fields: Any
+    controllers: ControllerCluster, *updates: tuple[str, int, int], **fields: Any
 ) -> list[tuple[int, str | None]]:
     """Ask for levels; returns (error code, message) of each."""
     wanted = UpdateFeatures(tuple(FeatureUpdate(*each) for each in updates), **fields)
-    return [(each.error_code, each.error_message) for each in cluster.ask(wanted).results]
+    return [(each.error_code, each.error_message) for each in controllers.ask(wanted).results]
 
 
-def levels(cluster: ControllerCluster) -> dict[str, int]:
-    return {each.name: finalized_level(cluster.image, each.name) for each in FEATURES}
+def levels(controllers: ControllerCluster) -> dict[str, int]:
+    return {each.name: finalized_level(controllers.image, each.name) for each in FEATURES}
 
 
-def test_levels_go_down_and_up_again(cluster: ControllerCluster) -> None:
+def test_levels_go_down_and_up_again(controllers: ControllerCluster) -> None:
     """All nodes have them, through snapshots too; the epoch grows with each change and with no other event."""
-    initial = levels(cluster)
-    assert update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE), (METADATA_VERSION, 27, UNSAFE_DOWNGRADE)) == [
+    initial = levels(controllers)
+    assert update(
+        controllers, (GROUP_VERSION, 0, SAFE_DOWNGRADE), (METADATA_VERSION, 27, UNSAFE_DOWNGRADE)
+    ) == [
         (0, None),
         (0, None),
     ]
-    assert levels(cluster) == {**initial, GROUP_VERSION: 0, METADATA_VERSION: 27}
-    epoch = cluster.image.features_epoch
-    assert epoch == cluster.image.offset
-    cluster.create("t")
-    assert update(cluster, (GROUP_VERSION, 0, UPGRADE)) == [(0, None)]
-    assert cluster.image.features_epoch == epoch, "nothing changed"
-    before = cluster.image
-    cluster.restart_from_snapshot(1)
-    assert cluster.image == before
-    assert update(cluster, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
-    assert cluster.image.features_epoch > epoch
-    assert levels(cluster) == {**initial, METADATA_VERSION: 27}
+    assert levels(controllers) == {**initial, GROUP_VERSION: 0, METADATA_VERSION: 27}
+    epoch = controllers.image.features_epoch
+    assert epoch == controllers.image.offset
+    controllers.create("t")
+    assert update(controllers, (GROUP_VERSION, 0, UPGRADE)) == [(0, None)]
+    assert controllers.image.features_epoch == epoch, "nothing changed"
+    before = controllers.image
+    controllers.restart_from_snapshot(1)
+    assert controllers.image == before
+    assert update(controllers, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
+    assert controllers.image.features_epoch > epoch
+    assert levels(controllers) == {**initial, METADATA_VERSION: 27}
 
 
 @pytest.mark.parametrize(
@@ -98,50 +100,50 @@ def test_levels_go_down_and_up_again(cluster: ControllerCluster) -> None:
     ],
 )
 def test_faulty_updates_are_refused_with_the_reason(
-    cluster: ControllerCluster, wanted: tuple[str, int, int], sentence: str
+    controllers: ControllerCluster, wanted: tuple[str, int, int], sentence: str
 ) -> None:
     """INVALID_UPDATE_VERSION without effect."""
-    before = cluster.image
-    ((code, message),) = update(cluster, wanted)
+    before = controllers.image
+    ((code, message),) = update(controllers, wanted)
     assert code == InvalidUpdateVersion.code
     assert message is not None and sentence in message
-    assert cluster.image is before
+    assert controllers.image is before
 
 
-def test_share_groups_are_turned_off_and_on(cluster: ControllerCluster) -> None:
+def test_share_groups_are_turned_off_and_on(controllers: ControllerCluster) -> None:
     """A new cluster has them, as of Apache Kafka 4.2; a cluster of an older release turns them on by itself."""
-    assert levels(cluster)[SHARE_VERSION] == 1
-    assert update(cluster, (SHARE_VERSION, 0, SAFE_DOWNGRADE)) == [(0, None)]
-    assert levels(cluster)[SHARE_VERSION] == 0
-    assert update(cluster, (SHARE_VERSION, 1, UPGRADE)) == [(0, None)]
-    assert levels(cluster)[SHARE_VERSION] == 1
+    assert levels(controllers)[SHARE_VERSION] == 1
+    assert update(controllers, (SHARE_VERSION, 0, SAFE_DOWNGRADE)) == [(0, None)]
+    assert levels(controllers)[SHARE_VERSION] == 0
+    assert update(controllers, (SHARE_VERSION, 1, UPGRADE)) == [(0, None)]
+    assert levels(controllers)[SHARE_VERSION] == 1
 
 
-def test_a_downgrade_does_not_raise_a_level(cluster: ControllerCluster) -> None:
+def test_a_downgrade_does_not_raise_a_level(controllers: ControllerCluster) -> None:
     """A type that is a downgrade is refused for a higher level, as Kafka does."""
-    update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
+    update(controllers, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        ((code, message),) = update(cluster, (GROUP_VERSION, 1, kind))
+        ((code, message),) = update(controllers, (GROUP_VERSION, 1, kind))
         assert code == InvalidUpdateVersion.code
         assert "the upgrade type is a downgrade" in (message or "")
 
 
-def test_one_faulty_update_keeps_all_others_from_being_made(cluster: ControllerCluster) -> None:
+def test_one_faulty_update_keeps_all_others_from_being_made(controllers: ControllerCluster) -> None:
     """All or none; each has its own error. validate_only has no effect."""
-    before = cluster.image
-    results = update(cluster, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), ("nonsense", 1, UPGRADE))
+    before = controllers.image
+    results = update(controllers, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), ("nonsense", 1, UPGRADE))
     assert [code for code, _ in results] == [0, InvalidUpdateVersion.code]
-    assert update(cluster, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), validate_only=True) == [(0, None)]
-    assert cluster.image is before
+    assert update(controllers, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), validate_only=True) == [(0, None)]
+    assert controllers.image is before
     twice = UpdateFeatures((FeatureUpdate(GROUP_VERSION, 1),) * 2)
-    assert cluster.ask(twice).error_code == InvalidRequest.code
+    assert controllers.ask(twice).error_code == InvalidRequest.code
 
 
-def test_kraft_version_goes_up_once(cluster: ControllerCluster) -> None:
+def test_kraft_version_goes_up_once(controllers: ControllerCluster) -> None:
     """At a level of the metadata at which all nodes read sets of voters; a set is there for ever."""
-    assert update(cluster, (KRAFT_VERSION, 2, UPGRADE))[0][0] == InvalidUpdateVersion.code
-    assert update(cluster, (KRAFT_VERSION, 1, UPGRADE)) == [(0, None)]
-    ((code, message),) = update(cluster, (KRAFT_VERSION, 0, UNSAFE_DOWNGRADE))
+    assert update(controllers, (KRAFT_VERSION, 2, UPGRADE))[0][0] == InvalidUpdateVersion.code
+    assert update(controllers, (KRAFT_VERSION, 1, UPGRADE)) == [(0, None)]
+    ((code, message),) = update(controllers, (KRAFT_VERSION, 0, UNSAFE_DOWNGRADE))
     assert code == InvalidUpdateVersion.code and message and "never goes down" in message
 
 
@@ -160,15 +162,15 @@ def test_kraft_version_1_needs_nodes_that_read_sets_of_voters() -> None:
     assert "needs level 3" in (result.error_message or "") and not decision.records
 
 
-def test_kraft_version_1_needs_the_directories_of_all_voters(cluster: ControllerCluster) -> None:
+def test_kraft_version_1_needs_the_directories_of_all_voters(controllers: ControllerCluster) -> None:
     """Otherwise the log holds no set, and voters that edit their config, as they may, count differently."""
-    cluster.active.levels_of_voters = lambda: {5: (0, NEWEST_METADATA_LEVEL)}
-    ((code, message),) = update(cluster, (KRAFT_VERSION, 1, UPGRADE))
+    controllers.active.levels_of_voters = lambda: {5: (0, NEWEST_METADATA_LEVEL)}
+    ((code, message),) = update(controllers, (KRAFT_VERSION, 1, UPGRADE))
     assert code == InvalidUpdateVersion.code and "directory of voter 5" in (message or "")
-    assert finalized_level(cluster.image, KRAFT_VERSION) == 0
+    assert finalized_level(controllers.image, KRAFT_VERSION) == 0
 
 
-def test_a_release_of_kafkas_brings_no_features_that_are_not_there(cluster: ControllerCluster) -> None:
+def test_a_release_of_kafkas_brings_no_features_that_are_not_there(controllers: ControllerCluster) -> None:
     """`kafka-features upgrade --release-version 4.3` names them all; alone they are refused, beyond 4.3 as well."""
     release = (
         (METADATA_VERSION, 30, UPGRADE),
@@ -179,49 +181,50 @@ def test_a_release_of_kafkas_brings_no_features_that_are_not_there(cluster: Cont
         ("share.version", 1, UPGRADE),
         ("streams.version", 1, UPGRADE),
     )
-    before = cluster.image
+    before = controllers.image
     with capture_logs() as lines:
-        assert update(cluster, *release) == [(0, None)] * len(release)
+        assert update(controllers, *release) == [(0, None)] * len(release)
     warned = {each["feature"] for each in lines if each["event"] == "feature_without_effect"}
     assert warned == KAFKAS_ALONE.keys()
-    assert cluster.image is before
+    assert controllers.image is before
     codes = [
-        code for code, _ in update(cluster, (METADATA_VERSION, 30, UPGRADE), ("share.version", 2, UPGRADE))
+        code
+        for code, _ in update(controllers, (METADATA_VERSION, 30, UPGRADE), ("share.version", 2, UPGRADE))
     ]
     assert codes == [0, InvalidUpdateVersion.code]
 
 
-def test_every_registered_broker_must_support_a_level(cluster: ControllerCluster) -> None:
+def test_every_registered_broker_must_support_a_level(controllers: ControllerCluster) -> None:
     """A stopped broker too, until it is unregistered: it may come back."""
-    update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
-    assert cluster.register(4, features=OLDER).broker_epoch
-    cluster.heartbeat(4)
-    ((code, message),) = update(cluster, (GROUP_VERSION, 1, UPGRADE))
+    update(controllers, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
+    assert controllers.register(4, features=OLDER).broker_epoch
+    controllers.heartbeat(4)
+    ((code, message),) = update(controllers, (GROUP_VERSION, 1, UPGRADE))
     assert code == InvalidUpdateVersion.code
     assert "broker 4 supports levels 0 to 0 of group.version" in (message or "")
-    ((code, message),) = update(cluster, (METADATA_VERSION, 29, SAFE_DOWNGRADE))
+    ((code, message),) = update(controllers, (METADATA_VERSION, 29, SAFE_DOWNGRADE))
     assert code == InvalidUpdateVersion.code
     assert "broker 4 does not support metadata.version" in (message or "")
-    cluster.die(4)
-    assert update(cluster, (GROUP_VERSION, 1, UPGRADE))[0][0] == InvalidUpdateVersion.code
-    cluster.ask(UnregisterBroker(4))
-    assert update(cluster, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
+    controllers.die(4)
+    assert update(controllers, (GROUP_VERSION, 1, UPGRADE))[0][0] == InvalidUpdateVersion.code
+    controllers.ask(UnregisterBroker(4))
+    assert update(controllers, (GROUP_VERSION, 1, UPGRADE)) == [(0, None)]
 
 
 def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(
-    cluster: ControllerCluster,
+    controllers: ControllerCluster,
 ) -> None:
     """UNSUPPORTED_VERSION names the feature; before a level was chosen, brokers of older releases may come."""
-    assert cluster.register(4, features=(OURS, SHARE_GROUPS)).broker_epoch
-    cluster.ask(UnregisterBroker(4))
-    update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
-    update(cluster, (GROUP_VERSION, 1, UPGRADE))
-    refused = cluster.register(5, features=OLDER)
+    assert controllers.register(4, features=(OURS, SHARE_GROUPS)).broker_epoch
+    controllers.ask(UnregisterBroker(4))
+    update(controllers, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
+    update(controllers, (GROUP_VERSION, 1, UPGRADE))
+    refused = controllers.register(5, features=OLDER)
     assert refused.error_code == UnsupportedVersion.code
     assert refused.message == (
         "broker 5 supports levels 0 to 0 of group.version; the cluster's level of it is 1"
     )
-    assert cluster.register(5, features=SUPPORTED_FEATURES).broker_epoch
+    assert controllers.register(5, features=SUPPORTED_FEATURES).broker_epoch
 
 
 RULE = Acl(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:al", "*", Operation.READ, Permission.ALLOW)
@@ -242,9 +245,9 @@ def upgraded() -> ControllerCluster:
     return made
 
 
-def test_a_new_cluster_begins_at_the_newest_level(cluster: ControllerCluster) -> None:
+def test_a_new_cluster_begins_at_the_newest_level(controllers: ControllerCluster) -> None:
     """All its brokers have this release."""
-    assert levels(cluster)[RAFTLOG_METADATA_VERSION] == NEWEST_METADATA_LEVEL
+    assert levels(controllers)[RAFTLOG_METADATA_VERSION] == NEWEST_METADATA_LEVEL
 
 
 def test_what_older_nodes_do_not_know_is_written_once_the_level_is_raised(
@@ -274,10 +277,10 @@ def test_what_older_nodes_do_not_know_is_written_once_the_level_is_raised(
     )
 
 
-def test_the_level_of_the_metadata_does_not_go_down(cluster: ControllerCluster) -> None:
+def test_the_level_of_the_metadata_does_not_go_down(controllers: ControllerCluster) -> None:
     """Records of that level are on the disks of all voters, where an older release would find them."""
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        ((code, message),) = update(cluster, (RAFTLOG_METADATA_VERSION, 0, kind))
+        ((code, message),) = update(controllers, (RAFTLOG_METADATA_VERSION, 0, kind))
         assert code == InvalidUpdateVersion.code
         assert "nodes keep records of that level on their disks" in (message or "")
 

@@ -153,21 +153,21 @@ def test_a_predecessor_that_was_heard_a_moment_ago_is_probed_twice() -> None:
 @pytest.mark.parametrize(("passed_s", "fenced"), [(HUNG_AGAIN_S - 30.0, False), (HUNG_AGAIN_S, True)])
 def test_a_new_controller_knows_which_brokers_hung(passed_s: float, *, fenced: bool) -> None:
     """A broker that stands still now and then, and leads the quorum, has another controller each time."""
-    cluster = ControllerCluster(2)
-    cluster.keep_history()
-    cluster.elect(1)
-    cluster.start(1, 2)
-    cluster.advance(1.5, heartbeats=(1,))
-    cluster.active.on_probe_result(2, "accepted", cluster.now)
-    assert cluster.image.brokers[2].fenced
-    cluster.advance(passed_s, heartbeats=(1, 2))
-    assert not cluster.image.brokers[2].fenced
-    cluster.elect(2)
-    cluster.elect(1)
-    cluster.advance(0.2, heartbeats=(1, 2))
-    cluster.advance(1.5, heartbeats=(1,))
-    cluster.active.on_probe_result(2, "accepted", cluster.now)
-    assert cluster.image.brokers[2].fenced is fenced
+    controllers = ControllerCluster(2)
+    controllers.keep_history()
+    controllers.elect(1)
+    controllers.start(1, 2)
+    controllers.advance(1.5, heartbeats=(1,))
+    controllers.active.on_probe_result(2, "accepted", controllers.now)
+    assert controllers.image.brokers[2].fenced
+    controllers.advance(passed_s, heartbeats=(1, 2))
+    assert not controllers.image.brokers[2].fenced
+    controllers.elect(2)
+    controllers.elect(1)
+    controllers.advance(0.2, heartbeats=(1, 2))
+    controllers.advance(1.5, heartbeats=(1,))
+    controllers.active.on_probe_result(2, "accepted", controllers.now)
+    assert controllers.image.brokers[2].fenced is fenced
 
 
 def test_a_broker_that_lost_its_connection_has_its_session() -> None:
@@ -183,9 +183,9 @@ def test_a_broker_that_lost_its_connection_has_its_session() -> None:
 @pytest.mark.parametrize(("interval_ms", "probed"), [(500, [2]), (2_000, [])])
 def test_a_controller_takes_the_interval_from_its_own_setting(interval_ms: int, probed: list[int]) -> None:
     """A broker's setting is not known to it."""
-    cluster = ControllerCluster(broker_heartbeat_interval_ms=interval_ms)
-    cluster.elect(1)
-    cluster.start(1, 2)
-    cluster.probes.clear()
-    cluster.advance(1.5, heartbeats=(1,))
-    assert cluster.probes == probed
+    controllers = ControllerCluster(broker_heartbeat_interval_ms=interval_ms)
+    controllers.elect(1)
+    controllers.start(1, 2)
+    controllers.probes.clear()
+    controllers.advance(1.5, heartbeats=(1,))
+    assert controllers.probes == probed

@@ -111,168 +111,174 @@ def test_unclean_election_only_where_it_is_allowed_and_needed() -> None:
 
 def test_last_replica_standing_stays_offline_until_it_returns() -> None:
     """ISR down to one, that broker dies, a stale replica comes: offline; the first returns: online, no record lost."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (2, 3))
-    cluster.die(3)
-    cluster.die(2)
-    cluster.come_back(3)
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (2,))
-    cluster.come_back(2)
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.assign("t", (2, 3))
+    controllers.die(3)
+    controllers.die(2)
+    controllers.come_back(3)
+    assert (controllers.partition("t").leader, controllers.partition("t").isr) == (-1, (2,))
+    controllers.come_back(2)
+    assert (controllers.partition("t").leader, controllers.partition("t").isr) == (2, (2,))
 
 
 def test_last_replica_with_another_disk_needs_an_unclean_election() -> None:
     """The sole isr member comes back wiped: offline, shown in the image, until an operator decides (Architecture)."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (2, 3))
-    cluster.die(3)
-    cluster.die(2)
-    cluster.come_back(2, wiped=True)
-    cluster.come_back(3)
-    state = cluster.partition("t")
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.assign("t", (2, 3))
+    controllers.die(3)
+    controllers.die(2)
+    controllers.come_back(2, wiped=True)
+    controllers.come_back(3)
+    state = controllers.partition("t")
     assert (state.leader, state.isr, state.isr_lost) == (-1, (2,), True)
 
 
 def test_whole_cluster_killed_and_one_broker_never_returns() -> None:
     """All brokers but one restart at once: the others lead its partitions, with all that it committed."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.create("t", 6, 3)
-    cluster.elect(1)
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.create("t", 6, 3)
+    controllers.elect(1)
     for broker_id in (1, 2):
-        cluster.register(broker_id)
+        controllers.register(broker_id)
     for broker_id in (1, 2):
-        cluster.heartbeat(broker_id)
-    cluster.active.on_probe_result(3, "refused", cluster.now)
-    for state in cluster.image.topics["t"].partitions:
+        controllers.heartbeat(broker_id)
+    controllers.active.on_probe_result(3, "refused", controllers.now)
+    for state in controllers.image.topics["t"].partitions:
         assert state.leader in (1, 2)
         assert 3 not in state.isr
 
 
 def test_leader_election_bumps_the_leader_epoch_and_isr_changes_do_not() -> None:
     """Followers of a partition with a staying leader go on fetching in the same epoch (KIP-497)."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (1, 2, 3), (2, 1, 3))
-    cluster.die(2)
-    assert (cluster.partition("t", 0).leader_epoch, cluster.partition("t", 0).partition_epoch) == (0, 1)
-    assert (cluster.partition("t", 1).leader_epoch, cluster.partition("t", 1).partition_epoch) == (1, 1)
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.assign("t", (1, 2, 3), (2, 1, 3))
+    controllers.die(2)
+    assert (controllers.partition("t", 0).leader_epoch, controllers.partition("t", 0).partition_epoch) == (
+        0,
+        1,
+    )
+    assert (controllers.partition("t", 1).leader_epoch, controllers.partition("t", 1).partition_epoch) == (
+        1,
+        1,
+    )
 
 
 # -- damaged logs ---------------------------------------------------------------------------------------------------
 
 
-def report(cluster: ControllerCluster, broker_id: int, topic: str, partition: int = 0) -> None:
+def report(controllers: ControllerCluster, broker_id: int, topic: str, partition: int = 0) -> None:
     """Have a broker report in its heartbeat that one log is damaged."""
-    cluster.heartbeat(broker_id, damaged=((cluster.image.topics[topic].topic_id, partition),))
+    controllers.heartbeat(broker_id, damaged=((controllers.image.topics[topic].topic_id, partition),))
 
 
 def test_damaged_leader_hands_over_and_leaves_the_isr() -> None:
     """A replica that lacks acknowledged records must not count for them: mid-log damage is no torn tail."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (1, 2, 3), (1, 2, 3))
-    report(cluster, 1, "t")
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2, 3))
-    assert (cluster.partition("t", 1).leader, cluster.partition("t", 1).isr) == (1, (1, 2, 3))
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.assign("t", (1, 2, 3), (1, 2, 3))
+    report(controllers, 1, "t")
+    assert (controllers.partition("t").leader, controllers.partition("t").isr) == (2, (2, 3))
+    assert (controllers.partition("t", 1).leader, controllers.partition("t", 1).isr) == (1, (1, 2, 3))
 
 
 def test_damaged_follower_leaves_the_isr() -> None:
     """It would be elected otherwise."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (1, 2, 3))
-    report(cluster, 3, "t")
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1, 2))
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.assign("t", (1, 2, 3))
+    report(controllers, 3, "t")
+    assert (controllers.partition("t").leader, controllers.partition("t").isr) == (1, (1, 2))
 
 
 def test_first_to_come_back_leads_for_reading_only_if_its_log_is_damaged() -> None:
     """While none was alive the ISR stood still. The other member, still dead, has everything and takes over cleanly."""
-    cluster = ControllerCluster(broker_session_timeout_ms=1_000)
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (1, 2))
+    controllers = ControllerCluster(broker_session_timeout_ms=1_000)
+    controllers.start(1, 2, 3)
+    controllers.assign("t", (1, 2))
     for broker_id in (1, 2):
-        cluster.active.peer_lost(broker_id, cluster.now)
-    cluster.advance(2.0, heartbeats=(3,))
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1, 2))
-    cluster.register(1)
-    report(cluster, 1, "t")
-    state = cluster.partition("t")
+        controllers.active.peer_lost(broker_id, controllers.now)
+    controllers.advance(2.0, heartbeats=(3,))
+    assert (controllers.partition("t").leader, controllers.partition("t").isr) == (-1, (1, 2))
+    controllers.register(1)
+    report(controllers, 1, "t")
+    state = controllers.partition("t")
     assert (state.leader, state.isr, state.isr_lost, state.eligible) == (1, (1,), True, (2,))
-    cluster.come_back(2)
-    state = cluster.partition("t")
+    controllers.come_back(2)
+    state = controllers.partition("t")
     assert (state.leader, state.isr, state.isr_lost, state.eligible) == (2, (2,), False, ())
     assert state.unclean_epoch == -1
 
 
 def test_damaged_last_isr_member_leads_for_reading_until_an_unclean_election() -> None:
     """No other replica has the records: the sound part stays readable, and an operator must decide (KIP-460)."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2, 3)
-    cluster.assign("t", (1, 2))
-    cluster.alter("t", (1,))
-    report(cluster, 1, "t")
-    lost = cluster.partition("t")
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.assign("t", (1, 2))
+    controllers.alter("t", (1,))
+    report(controllers, 1, "t")
+    lost = controllers.partition("t")
     assert (lost.leader, lost.isr, lost.isr_lost, lost.leader_epoch) == (1, (1,), True, 0)
-    cluster.die(1)
-    cluster.come_back(1)
-    assert cluster.partition("t").leader == -1
-    report(cluster, 1, "t")
-    assert (cluster.partition("t").leader, cluster.partition("t").isr_lost) == (1, True)
-    cluster.die(2)
-    cluster.ask(ElectLeaders(UNCLEAN, (("t", 0),)))
-    chosen = cluster.partition("t")
+    controllers.die(1)
+    controllers.come_back(1)
+    assert controllers.partition("t").leader == -1
+    report(controllers, 1, "t")
+    assert (controllers.partition("t").leader, controllers.partition("t").isr_lost) == (1, True)
+    controllers.die(2)
+    controllers.ask(ElectLeaders(UNCLEAN, (("t", 0),)))
+    chosen = controllers.partition("t")
     assert (chosen.leader, chosen.isr, chosen.isr_lost) == (1, (1,), False)
     assert chosen.unclean_epoch == chosen.leader_epoch == 3
 
 
 def test_damaged_last_isr_member_is_elected_anew_where_unclean_elections_are_allowed() -> None:
     """unclean.leader.election.enable: availability over records, in an epoch of its own that says so."""
-    cluster = ControllerCluster()
-    cluster.start(1)
-    cluster.create("t", unclean_leader_election_enable="true")
-    report(cluster, 1, "t")
-    state = cluster.partition("t")
+    controllers = ControllerCluster()
+    controllers.start(1)
+    controllers.create("t", unclean_leader_election_enable="true")
+    report(controllers, 1, "t")
+    state = controllers.partition("t")
     assert (state.leader, state.isr, state.isr_lost) == (1, (1,), False)
     assert state.unclean_epoch == state.leader_epoch == 1
 
 
 def test_damaged_isr_member_that_comes_back_alone_is_elected_as_unclean() -> None:
     """The complete member is still away: a replica that lacks records must not be elected as if it had them."""
-    cluster = ControllerCluster(broker_session_timeout_ms=1_000)
-    cluster.start(1, 2)
-    cluster.create("t", 1, 2, unclean_leader_election_enable="true")
+    controllers = ControllerCluster(broker_session_timeout_ms=1_000)
+    controllers.start(1, 2)
+    controllers.create("t", 1, 2, unclean_leader_election_enable="true")
     for broker_id in (1, 2):
-        cluster.active.peer_lost(broker_id, cluster.now)
-    cluster.advance(2.0)
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (
+        controllers.active.peer_lost(broker_id, controllers.now)
+    controllers.advance(2.0)
+    assert (controllers.partition("t").leader, controllers.partition("t").isr) == (
         -1,
-        cluster.partition("t").replicas,
+        controllers.partition("t").replicas,
     )
-    cluster.register(1)
-    report(cluster, 1, "t")
-    state = cluster.partition("t")
+    controllers.register(1)
+    report(controllers, 1, "t")
+    state = controllers.partition("t")
     assert (state.leader, state.isr, state.isr_lost) == (1, (1,), False)
     assert state.unclean_epoch == state.leader_epoch
 
 
 def test_clean_election_is_not_marked_as_unclean() -> None:
     """A replica takes a damaged log as it is only where the mark names its own epoch."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2)
-    cluster.assign("t", (1, 2))
-    cluster.die(1)
-    assert (cluster.partition("t").leader, cluster.partition("t").unclean_epoch) == (2, -1)
+    controllers = ControllerCluster()
+    controllers.start(1, 2)
+    controllers.assign("t", (1, 2))
+    controllers.die(1)
+    assert (controllers.partition("t").leader, controllers.partition("t").unclean_epoch) == (2, -1)
 
 
 def test_no_broker_joins_an_isr_whose_records_are_lost() -> None:
     """In sync with a leader that lacks records is not in sync: such a member would be elected as if it were."""
-    cluster = ControllerCluster()
-    cluster.start(1, 2)
-    cluster.assign("t", (1, 2))
-    cluster.alter("t", (1,))
-    report(cluster, 1, "t")
-    assert cluster.alter("t", (1, 2)).error_code == InvalidRequest.code
-    assert cluster.partition("t").isr == (1,)
+    controllers = ControllerCluster()
+    controllers.start(1, 2)
+    controllers.assign("t", (1, 2))
+    controllers.alter("t", (1,))
+    report(controllers, 1, "t")
+    assert controllers.alter("t", (1, 2)).error_code == InvalidRequest.code
+    assert controllers.partition("t").isr == (1,)

@@ -21,20 +21,20 @@ KEPT = ScramCredential(b"salt", MIN_ITERATIONS, b"stored key", b"server key")
 STRONG, WEAK = "SCRAM-SHA-512", "SCRAM-SHA-256"
 
 
-def alter(cluster: ControllerCluster, *alterations: ScramAlteration) -> list[int]:
-    return [each.error_code for each in cluster.ask(AlterScramCredentials(alterations)).results]
+def alter(controllers: ControllerCluster, *alterations: ScramAlteration) -> list[int]:
+    return [each.error_code for each in controllers.ask(AlterScramCredentials(alterations)).results]
 
 
-def test_credentials_are_set_replaced_and_removed(cluster: ControllerCluster) -> None:
+def test_credentials_are_set_replaced_and_removed(controllers: ControllerCluster) -> None:
     """Results are by user; the log names users and mechanisms, and no secret."""
     with capture_logs() as logs:
         assert alter(
-            cluster,
+            controllers,
             ScramAlteration("al", WEAK, KEPT),
             ScramAlteration("bob", WEAK, KEPT),
             ScramAlteration("al", STRONG, KEPT),
         ) == [0, 0]
-    assert set(cluster.image.scram) == {("al", WEAK), ("al", STRONG), ("bob", WEAK)}
+    assert set(controllers.image.scram) == {("al", WEAK), ("al", STRONG), ("bob", WEAK)}
     assert [(line["event"], line["user"]) for line in logs] == [
         ("scram_credential_set", "al"),
         ("scram_credential_set", "al"),
@@ -42,8 +42,11 @@ def test_credentials_are_set_replaced_and_removed(cluster: ControllerCluster) ->
     ]
     assert "key" not in repr(logs)
     newer = replace(KEPT, iterations=MAX_ITERATIONS)
-    assert alter(cluster, ScramAlteration("al", WEAK, newer), ScramAlteration("bob", WEAK, None)) == [0, 0]
-    assert cluster.image.scram == {("al", WEAK): newer, ("al", STRONG): KEPT}
+    assert alter(controllers, ScramAlteration("al", WEAK, newer), ScramAlteration("bob", WEAK, None)) == [
+        0,
+        0,
+    ]
+    assert controllers.image.scram == {("al", WEAK): newer, ("al", STRONG): KEPT}
 
 
 @pytest.mark.parametrize(
@@ -60,28 +63,28 @@ def test_credentials_are_set_replaced_and_removed(cluster: ControllerCluster) ->
     ],
 )
 def test_a_user_is_altered_wholly_or_not_at_all(
-    cluster: ControllerCluster, wrong: ScramAlteration, code: type[Exception]
+    controllers: ControllerCluster, wrong: ScramAlteration, code: type[Exception]
 ) -> None:
     """The other users of the request are altered."""
     right = ScramAlteration("al", STRONG, KEPT), ScramAlteration("bob", STRONG, KEPT)
-    assert alter(cluster, *right, wrong) == [code.code, 0]  # type: ignore[attr-defined]
-    assert set(cluster.image.scram) == {("bob", STRONG)}
+    assert alter(controllers, *right, wrong) == [code.code, 0]  # type: ignore[attr-defined]
+    assert set(controllers.image.scram) == {("bob", STRONG)}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 250])
-def test_a_user_has_a_name_of_some_length(cluster: ControllerCluster, name: str) -> None:
+def test_a_user_has_a_name_of_some_length(controllers: ControllerCluster, name: str) -> None:
     """It is as long as Kafka's names of resources at most."""
-    assert alter(cluster, ScramAlteration(name, WEAK, KEPT)) == [UnacceptableCredential.code]
+    assert alter(controllers, ScramAlteration(name, WEAK, KEPT)) == [UnacceptableCredential.code]
 
 
 def test_credentials_are_bounded_and_can_always_be_replaced() -> None:
     """`raftlog.security.max`; a password can be changed at the limit."""
-    cluster = ControllerCluster(raftlog_security_max=1)
-    cluster.start(1)
-    assert alter(cluster, ScramAlteration("al", WEAK, KEPT), ScramAlteration("bob", WEAK, KEPT)) == [
+    controllers = ControllerCluster(raftlog_security_max=1)
+    controllers.start(1)
+    assert alter(controllers, ScramAlteration("al", WEAK, KEPT), ScramAlteration("bob", WEAK, KEPT)) == [
         0,
         PolicyViolation.code,
     ]
-    assert alter(cluster, ScramAlteration("al", WEAK, replace(KEPT, salt=b"other"))) == [0]
-    assert alter(cluster, ScramAlteration("al", WEAK, None)) == [0]
-    assert alter(cluster, ScramAlteration("bob", WEAK, KEPT)) == [0]
+    assert alter(controllers, ScramAlteration("al", WEAK, replace(KEPT, salt=b"other"))) == [0]
+    assert alter(controllers, ScramAlteration("al", WEAK, None)) == [0]
+    assert alter(controllers, ScramAlteration("bob", WEAK, KEPT)) == [0]

@@ -11,52 +11,52 @@ from tests.controller.controller_cluster import ControllerCluster
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> ControllerCluster:
+def controllers(monkeypatch: pytest.MonkeyPatch) -> ControllerCluster:
     """Two partition records fill a batch."""
     monkeypatch.setattr(leader_and_isr, "MAX_PARTITION_RECORDS", 2)
-    cluster = ControllerCluster(min_insync_replicas=2)
-    cluster.start(1, 2, 3)
-    return cluster
+    controllers = ControllerCluster(min_insync_replicas=2)
+    controllers.start(1, 2, 3)
+    return controllers
 
 
-def test_a_controlled_shutdown_of_many_partitions_needs_one_heartbeat(cluster: ControllerCluster) -> None:
+def test_a_controlled_shutdown_of_many_partitions_needs_one_heartbeat(controllers: ControllerCluster) -> None:
     """The leaderships move batch by batch; the next heartbeat says that the broker may stop."""
-    cluster.assign("t", *[(1, 2)] * 7)
-    reply = cluster.heartbeat(1, want_shutdown=True)
+    controllers.assign("t", *[(1, 2)] * 7)
+    reply = controllers.heartbeat(1, want_shutdown=True)
     assert not reply.should_shutdown, "the first batch has moved two"
-    assert {(each.leader, each.isr) for each in cluster.image.topics["t"].partitions} == {(2, (2,))}
-    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown
+    assert {(each.leader, each.isr) for each in controllers.image.topics["t"].partitions} == {(2, (2,))}
+    assert controllers.heartbeat(1, want_shutdown=True).should_shutdown
 
 
 @pytest.mark.parametrize("damaged", [(6,), range(7)])
 def test_a_broker_is_unfenced_with_no_damaged_replica_in_sync(
-    cluster: ControllerCluster, damaged: Sequence[int]
+    controllers: ControllerCluster, damaged: Sequence[int]
 ) -> None:
     """However many partitions wait for it, or are damaged: the batch after it would elect those replicas."""
-    cluster.assign("t", *[(1, 2)] * 7)
-    cluster.die(2)
-    cluster.die(1)
-    last = cluster.image.topics["t"]
+    controllers.assign("t", *[(1, 2)] * 7)
+    controllers.die(2)
+    controllers.die(1)
+    last = controllers.image.topics["t"]
     assert {each.leader for each in last.partitions} == {-1}
-    cluster.active.peer_connected(1, cluster.now)
-    cluster.register(1)
-    cluster.commit_at_once = False
-    cluster.heartbeat(1, damaged=tuple((last.topic_id, each) for each in damaged))
-    while cluster.commit_index < len(cluster.journal):
-        cluster.commit(1)
+    controllers.active.peer_connected(1, controllers.now)
+    controllers.register(1)
+    controllers.commit_at_once = False
+    controllers.heartbeat(1, damaged=tuple((last.topic_id, each) for each in damaged))
+    while controllers.commit_index < len(controllers.journal):
+        controllers.commit(1)
         for each in damaged:
-            state = cluster.image.topics["t"].partitions[each]
+            state = controllers.image.topics["t"].partitions[each]
             assert state.isr_lost or state.leader != 1
-            assert cluster.image.brokers[1].fenced or state.isr_lost or 1 not in state.isr
-    assert not cluster.image.brokers[1].fenced
+            assert controllers.image.brokers[1].fenced or state.isr_lost or 1 not in state.isr
+    assert not controllers.image.brokers[1].fenced
 
 
-def test_a_broker_asks_to_be_fenced_while_another_dies(cluster: ControllerCluster) -> None:
+def test_a_broker_asks_to_be_fenced_while_another_dies(controllers: ControllerCluster) -> None:
     """As with a failed disk: neither decision elects again what the other has taken offline."""
-    cluster.assign("t", *((1, 2)[:: 1 if number % 2 else -1] for number in range(20)))
-    cluster.commit_at_once = False
-    cluster.heartbeat(1, want_fence=True)
-    cluster.die(2)
-    cluster.commit(60)
-    assert cluster.image.brokers[1].fenced and cluster.image.brokers[2].fenced
-    assert len(cluster.journal) == cluster.commit_index, "it comes to rest"
+    controllers.assign("t", *((1, 2)[:: 1 if number % 2 else -1] for number in range(20)))
+    controllers.commit_at_once = False
+    controllers.heartbeat(1, want_fence=True)
+    controllers.die(2)
+    controllers.commit(60)
+    assert controllers.image.brokers[1].fenced and controllers.image.brokers[2].fenced
+    assert len(controllers.journal) == controllers.commit_index, "it comes to rest"

@@ -141,26 +141,26 @@ LEAST = {"topic": 25, "broker": 100, "group": 2, "client-metrics": 2}
 
 def upgraded(each: Resource, stored: Mapping[str, str]) -> ControllerCluster:
     """Return a cluster with metadata from an older version, read back from its snapshot."""
-    cluster = ControllerCluster()
-    cluster.start(1)
-    cluster.create("t")
-    store(cluster, each, stored)
-    assert cluster.image.config(*each.resource) == stored
-    return cluster
+    controllers = ControllerCluster()
+    controllers.start(1)
+    controllers.create("t")
+    store(controllers, each, stored)
+    assert controllers.image.config(*each.resource) == stored
+    return controllers
 
 
-def store(cluster: ControllerCluster, each: Resource, stored: Mapping[str, str]) -> None:
+def store(controllers: ControllerCluster, each: Resource, stored: Mapping[str, str]) -> None:
     """Write configs as an older version did, and have the snapshot read back."""
     records = tuple(ConfigChanged(*each.resource, key, text) for key, text in stored.items())
-    cluster.journal.append(encode_batch(Batch(cluster.term, cluster.image.offset, records)))
-    cluster.commit()
-    cluster.restart_from_snapshot(1)
-    cluster.elect(1)
+    controllers.journal.append(encode_batch(Batch(controllers.term, controllers.image.offset, records)))
+    controllers.commit()
+    controllers.restart_from_snapshot(1)
+    controllers.elect(1)
 
 
-def alter(cluster: ControllerCluster, each: Resource, key: str, value: str | None, op: int) -> int:
+def alter(controllers: ControllerCluster, each: Resource, key: str, value: str | None, op: int) -> int:
     alteration = ConfigAlteration(*each.resource, (ConfigOp(key, value, op),))
-    return int(cluster.ask(AlterConfigs((alteration,))).results[0].error_code)
+    return int(controllers.ask(AlterConfigs((alteration,))).results[0].error_code)
 
 
 @pytest.fixture(params=RESOURCES, ids=lambda each: "-".join(each.resource).strip("-"))
@@ -189,26 +189,26 @@ def test_every_other_config_is_changed_beside_configs_that_are_refused_today(kin
     """Each is set to a sound value and deleted, with all others as an older version stored them."""
     stored = {**kind.refused(), FORGOTTEN: "1"}
     settable = kind.settable()
-    cluster = upgraded(kind, stored)
+    controllers = upgraded(kind, stored)
     for name, text in settable.items():
-        assert alter(cluster, kind, name, text, SET) == 0, name
-        assert cluster.image.config(*kind.resource)[name] == text
-        assert alter(cluster, kind, name, None, DELETE) == 0, name
+        assert alter(controllers, kind, name, text, SET) == 0, name
+        assert controllers.image.config(*kind.resource)[name] == text
+        assert alter(controllers, kind, name, None, DELETE) == 0, name
         before = stored.pop(name, None)
-        assert cluster.image.config(*kind.resource) == stored
+        assert controllers.image.config(*kind.resource) == stored
         if before is not None:
             stored[name] = before
-            store(cluster, kind, {name: before})
+            store(controllers, kind, {name: before})
 
 
 def test_what_is_refused_today_is_deleted(kind: Resource) -> None:
     """One after the other, until all are gone."""
     left = {**kind.refused(), FORGOTTEN: "1"}
-    cluster = upgraded(kind, left)
+    controllers = upgraded(kind, left)
     for name in tuple(left):
-        assert alter(cluster, kind, name, None, DELETE) == 0, name
+        assert alter(controllers, kind, name, None, DELETE) == 0, name
         del left[name]
-        assert cluster.image.config(*kind.resource) == left
+        assert controllers.image.config(*kind.resource) == left
 
 
 @pytest.mark.parametrize("op", [APPEND, SUBTRACT])
@@ -219,18 +219,18 @@ def test_a_list_that_is_refused_today_is_judged_when_it_changes(kind: Resource, 
         if row.kind != "list":
             continue
         for few in ({}, {name: stored.get(name, "a")}):
-            cluster = upgraded(kind, few)
-            if alter(cluster, kind, name, "a", op) == 0:
-                after = cluster.image.config(*kind.resource)
+            controllers = upgraded(kind, few)
+            if alter(controllers, kind, name, "a", op) == 0:
+                after = controllers.image.config(*kind.resource)
                 assert after == few or not kind._refuses(name, after[name]), name
 
 
 def test_a_refused_value_is_refused_anew(kind: Resource) -> None:
     """Only what stands there already may stay."""
     stored = kind.refused()
-    cluster = upgraded(kind, {})
+    controllers = upgraded(kind, {})
     for name, text in stored.items():
-        assert alter(cluster, kind, name, text, SET) == InvalidConfig.code, name
+        assert alter(controllers, kind, name, text, SET) == InvalidConfig.code, name
 
 
 TOPIC, GROUP = RESOURCES[0], RESOURCES[3]
@@ -239,25 +239,25 @@ TOPIC, GROUP = RESOURCES[0], RESOURCES[3]
 def test_configs_that_contradict_each_other_since_long_ago_block_no_third() -> None:
     """A change of either is judged."""
     stored = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
-    cluster = upgraded(TOPIC, stored)
-    assert alter(cluster, TOPIC, "retention.ms", "7", SET) == 0
-    assert alter(cluster, TOPIC, "max.compaction.lag.ms", "6", SET) == InvalidConfig.code
-    assert alter(cluster, TOPIC, "max.compaction.lag.ms", "60", SET) == 0
+    controllers = upgraded(TOPIC, stored)
+    assert alter(controllers, TOPIC, "retention.ms", "7", SET) == 0
+    assert alter(controllers, TOPIC, "max.compaction.lag.ms", "6", SET) == InvalidConfig.code
+    assert alter(controllers, TOPIC, "max.compaction.lag.ms", "60", SET) == 0
 
 
 def test_a_groups_value_from_wider_bounds_blocks_no_other() -> None:
     """It counts as the bound: a session must be longer than a heartbeat interval still."""
     session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-    cluster = upgraded(GROUP, {heartbeat: "1000000"})
-    assert alter(cluster, GROUP, session, "60000", SET) == 0
-    assert alter(cluster, GROUP, session, None, DELETE) == 0
-    assert alter(cluster, GROUP, session, "1000000", SET) == InvalidConfig.code
+    controllers = upgraded(GROUP, {heartbeat: "1000000"})
+    assert alter(controllers, GROUP, session, "60000", SET) == 0
+    assert alter(controllers, GROUP, session, None, DELETE) == 0
+    assert alter(controllers, GROUP, session, "1000000", SET) == InvalidConfig.code
 
 
 @pytest.mark.parametrize("op", [APPEND, SUBTRACT])
 def test_a_list_that_a_running_broker_does_not_change_is_refused(op: int) -> None:
     """Its items are no texts in the config of a node, and the controller failed over them."""
     for each in RESOURCES[1:3]:
-        cluster = upgraded(each, {})
+        controllers = upgraded(each, {})
         for name in ("listeners", "process.roles", "controller.quorum.voters"):
-            assert alter(cluster, each, name, "PLAINTEXT://:9092", op) == InvalidConfig.code
+            assert alter(controllers, each, name, "PLAINTEXT://:9092", op) == InvalidConfig.code

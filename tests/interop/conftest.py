@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import run_checked
 from tests.clients.with_confluent import Confluent
 from tests.interop.member_kinds import GO_LIBRARIES, JAVA, JAVASCRIPT, go_command
 from tests.interop.scripts import KafkaScripts
+from tests.kit.settings import SMALL
 
 _numbers = count(1)
 
@@ -55,8 +55,8 @@ def has_kafkajs() -> bool:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with run_checked(3, settings=SETTINGS) as cluster:
+def shared_cluster() -> Iterator[Cluster]:
+    with Cluster(3, settings={**SMALL, **SETTINGS}) as cluster:
         yield cluster
 
 

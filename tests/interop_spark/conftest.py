@@ -17,7 +17,7 @@ import pytest
 
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.secure_cluster import SecureCluster
-from tests.clients.nodes import run_checked
+from tests.kit.settings import SMALL
 from tests.pipeline.secured import Secured
 
 _numbers = count(1)
@@ -87,8 +87,8 @@ def spark(folder: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    with run_checked(3, settings={"num.partitions": "4", "default.replication.factor": "3"}) as cluster:
+def shared_cluster() -> Iterator[Cluster]:
+    with Cluster(3, settings={"num.partitions": "4", "default.replication.factor": "3", **SMALL}) as cluster:
         yield cluster
 
 

@@ -71,7 +71,10 @@ class LongestFirst:
 
 
 def _is_of_nodes(item: pytest.Item) -> bool:
-    return item.get_closest_marker("clients") is not None or "cluster" in getattr(item, "fixturenames", ())
+    fixtures = getattr(item, "fixturenames", ())
+    return item.get_closest_marker("clients") is not None or any(
+        each.endswith("cluster") for each in fixtures
+    )
 
 
 def _shared_cluster_of(item: pytest.Item) -> Any:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from raftlog.metadata.features import UnsupportedMetadata
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, PartitionState, changed_partitions
 from raftlog.metadata.metadata_records import (
     AclCreated,
@@ -307,5 +308,5 @@ def test_batch_bytes_round_trip_every_record() -> None:
     )
     batch = Batch(3, 4, records)
     assert decode_batch(encode_batch(batch)) == batch
-    with pytest.raises(ValueError, match="version"):
+    with pytest.raises(UnsupportedMetadata, match="x02"):
         decode_batch(b"\x02" + encode_batch(batch)[1:])

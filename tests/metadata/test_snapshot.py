@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from raftlog.metadata.features import UnsupportedMetadata
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
@@ -182,7 +183,7 @@ def test_record_of_before_drains_is_read() -> None:
 def test_unknown_version_and_damage_are_value_errors() -> None:
     """A newer or truncated snapshot is refused rather than half read."""
     data = encode_image(EMPTY_IMAGE)
-    with pytest.raises(ValueError, match="version"):
+    with pytest.raises(UnsupportedMetadata, match="x07"):
         decode_image(b"\x07" + data[1:])
     with pytest.raises(msgspec.DecodeError):
         decode_image(data[:-1])

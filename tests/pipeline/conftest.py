@@ -59,15 +59,10 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 
 @pytest.fixture(scope="session")
-def cluster(java: None) -> Iterator[Cluster]:
+def topics(java: None) -> Iterator[Topics]:
+    """A stock client of three nodes, to make topics and to see what Spark wrote."""
     with Cluster(3, settings={"num.partitions": "4", "auto.create.topics.enable": "false"}) as nodes:
-        yield nodes
-
-
-@pytest.fixture(scope="session")
-def topics(cluster: Cluster) -> Topics:
-    """A stock client, to make topics and to see what Spark wrote."""
-    return Topics(cluster.bootstrap_servers)
+        yield Topics(nodes.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")

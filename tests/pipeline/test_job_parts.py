@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ def test_results_belong_to_one_checkpoint(tmp_path: Path):
     """Two archives in one folder would hold records twice; results that are gone are missed."""
     claim_results(tmp_path / "r", "one", begun=False)
     claim_results(tmp_path / "r", "one", begun=True)
-    with pytest.raises(JobError, match="holds the results of another checkpoint"):
+    with pytest.raises(JobError, match=f"^path: {tmp_path / 'r'} "):
         claim_results(tmp_path / "r", "two", begun=False)
-    with pytest.raises(JobError, match="no longer exists"):
+    with pytest.raises(JobError, match=f"^path: {tmp_path / 'gone'} "):
         claim_results(tmp_path / "gone", "one", begun=True)
 
 
@@ -141,7 +142,7 @@ def test_a_topics_name_from_a_broker_is_no_path(tmp_path: Path, name: str):
 
     target = Target(str(tmp_path), "id", 0)
     assert target.folder("a.b_c-d", 0) == tmp_path / "topic=a.b_c-d" / "date=1970-01-01"
-    with pytest.raises(JobError, match="which is not a valid topic name"):
+    with pytest.raises(JobError, match=re.escape(repr(name[:100]))):
         target.folder(name, 0)
 
 
@@ -189,9 +190,9 @@ def test_a_task_that_dies_leaves_nothing_to_a_reader(tmp_path: Path):
 
     def dying() -> Any:
         yield records([0, 1])
-        raise OSError("the executor is gone")
+        raise LookupError
 
-    with pytest.raises(OSError, match="gone"):
+    with pytest.raises(LookupError):
         [*write_files(Target(str(tmp_path), "id", 0), dying())]
     assert not [*tmp_path.rglob("*.parquet")]
 

@@ -272,7 +272,7 @@ def test_shapes_drop_what_a_version_lacks_and_refuse_what_none_has() -> None:
     topic = {"error_code": 3, "name": "a", "topic_id": None, "partitions": ()}
     assert not hasattr(response_builders(3, 1).MetadataResponseTopic(**topic), "topic_id")
     assert response_builders(3, 12).MetadataResponseTopic(**topic).topic_authorized_operations == -(2**31)
-    with pytest.raises(TypeError, match="nmae"):
+    with pytest.raises(TypeError, match=r"MetadataResponseTopic .*nmae"):
         response_builders(3, 1).MetadataResponseTopic(nmae="a")
     with pytest.raises(AttributeError):
         response_builders(3, 1).NoSuchThing  # noqa: B018
@@ -289,5 +289,5 @@ def test_an_answer_of_very_many_small_parts_is_read() -> None:
     frame = codec.encode_response(ApiKey.LIST_TRANSACTIONS, 0, 1, answer)
     _, found = codec.decode_response(ApiKey.LIST_TRANSACTIONS, 0, memoryview(frame)[4:])
     assert len(found.transaction_states) == len(states)
-    with pytest.raises(InvalidRequest, match="more elements than its size allows"):
+    with pytest.raises(InvalidRequest):
         decode(type(found), frame[9:])

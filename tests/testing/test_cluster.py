@@ -53,9 +53,9 @@ def test_every_node_sees_all_nodes_once_the_cluster_is_ready(three):
 @pytest.mark.parametrize("ask", [Cluster.leader, Cluster.kill_leader])
 def test_leader_of_a_topic_that_does_not_exist_is_an_error_and_creates_none(three, ask):
     """A typing mistake: no node is killed for it, and no topic is there afterwards."""
-    with pytest.raises(ClusterError, match="there is no topic typo"):
-        ask(three, "typo")
-    assert three.partitions("typo") == {}
+    with pytest.raises(ClusterError, match="topic typo-1"):
+        ask(three, "typo-1")
+    assert three.partitions("typo-1") == {}
     three.create_topic(f"known-{ask.__name__}", partitions=2)
     with pytest.raises(ClusterError, match=r"topic known-.* has no partition 2, but 0 to 1"):
         ask(three, f"known-{ask.__name__}", 2)
@@ -210,9 +210,9 @@ def test_a_cluster_that_cannot_be_made_leaves_nothing_behind(tmp_path, monkeypat
     class Unmakeable(Cluster):
         def settings_of(self, node_id: int) -> Mapping[str, str]:
             made.append(self)
-            raise OSError("no space left")
+            raise LookupError
 
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(LookupError):
         Unmakeable(1)
     assert list(tmp_path.iterdir()) == []
     port = made[0].addresses[1].port

@@ -40,5 +40,5 @@ def test_a_machine_without_the_library_says_what_to_install(monkeypatch: pytest.
     """A right clock needs no library."""
     monkeypatch.setattr(fake_clock, "PLACES", ())
     assert clock_environment(0) == {}
-    with pytest.raises(FileNotFoundError, match="apt install libfaketime"):
+    with pytest.raises(FileNotFoundError, match=r"Debian: .* libfaketime"):
         clock_environment(1)

@@ -29,7 +29,7 @@ FAULTY = "node.id=none"
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
+def stopped_cluster() -> Iterator[Cluster]:
     """A node that is not started yet."""
     one = Cluster(1)
     yield one
@@ -61,38 +61,38 @@ def open_files(process: Path) -> list[str]:
     return found
 
 
-def test_a_forked_node_ends_with_the_exit_code_of_its_kind(cluster: Cluster) -> None:
+def test_a_forked_node_ends_with_the_exit_code_of_its_kind(stopped_cluster: Cluster) -> None:
     """0 after SIGTERM, as `subprocess` counts; a second look finds the same."""
-    cluster.start()
-    process = process_of(cluster)
+    stopped_cluster.start()
+    process = process_of(stopped_cluster)
     assert process.poll() is None
-    assert cluster.stop(1) == 0
+    assert stopped_cluster.stop(1) == 0
     assert process.poll() == 0
 
 
-def test_a_forked_node_that_is_killed_ends_with_its_signal(cluster: Cluster) -> None:
+def test_a_forked_node_that_is_killed_ends_with_its_signal(stopped_cluster: Cluster) -> None:
     """-9 after kill -9, whatever process sends it."""
-    cluster.start()
-    os.kill(cluster.nodes[1].pid, signal.SIGKILL)
-    assert cluster.nodes[1].wait() == -signal.SIGKILL
+    stopped_cluster.start()
+    os.kill(stopped_cluster.nodes[1].pid, signal.SIGKILL)
+    assert stopped_cluster.nodes[1].wait() == -signal.SIGKILL
 
 
-def test_a_forked_node_that_cannot_start_says_why_in_its_log(cluster: Cluster) -> None:
+def test_a_forked_node_that_cannot_start_says_why_in_its_log(stopped_cluster: Cluster) -> None:
     """A faulty config: exit code 2, and the fault by its name."""
-    node = cluster.nodes[1]
+    node = stopped_cluster.nodes[1]
     node.config_path.write_text(f"{node.config_path.read_text()}{FAULTY}\n")
     node.start()
-    assert process_of(cluster)
+    assert process_of(stopped_cluster)
     assert node.wait() == 2
     assert "node.id" in node.log_tail()
 
 
-def test_a_forked_node_has_what_a_process_of_its_own_has(cluster: Cluster, monkeypatch: Any) -> None:
+def test_a_forked_node_has_what_a_process_of_its_own_has(stopped_cluster: Cluster, monkeypatch: Any) -> None:
     """A session, a command line, an environment, a working directory, and its three streams; none is the server's."""
     monkeypatch.setenv("CARRIED_OVER", "yes")
-    cluster.start()
-    node, own = cluster.nodes[1], Path(f"/proc/{cluster.nodes[1].pid}")
-    assert process_of(cluster)
+    stopped_cluster.start()
+    node, own = stopped_cluster.nodes[1], Path(f"/proc/{stopped_cluster.nodes[1].pid}")
+    assert process_of(stopped_cluster)
     assert os.getsid(node.pid) == node.pid
     words = (own / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     assert words[:4] == [os.fsencode(sys.executable), b"-m", b"raftlog", b"server"]
@@ -113,10 +113,10 @@ def fork_faulty_node(cluster: Cluster, log: Path) -> ForkedProcess | None:
         )
 
 
-def test_an_environment_is_carried_over_to_a_fork(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_environment_is_carried_over_to_a_fork(stopped_cluster: Cluster, tmp_path: Path) -> None:
     """Settings from variables: RAFTLOG_NODE_ID, which the config of the file gives way to."""
     log = tmp_path / "log"
-    process = fork_faulty_node(cluster, log)
+    process = fork_faulty_node(stopped_cluster, log)
     assert process is not None
     until(lambda: process.poll() is not None, "the node ends")
     assert process.returncode == 2
@@ -163,7 +163,7 @@ print(*(line for line in inherited(os.environ).kernel if line not in before.kern
 
 
 def test_a_fork_that_its_starter_cannot_take_never_becomes_a_node(
-    own_server: ForkServer, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_server: ForkServer, stopped_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No descriptor is left for it, say: it will be started by itself, on the same folder."""
 
@@ -172,20 +172,22 @@ def test_a_fork_that_its_starter_cannot_take_never_becomes_a_node(
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "pidfd_open", fail)
-        assert fork_faulty_node(cluster, tmp_path / "log") is None
+        assert fork_faulty_node(stopped_cluster, tmp_path / "log") is None
     (fork,) = descendants_of(own_server.pid)
     until(lambda: all(each.stands_still for each in descendants_of(own_server.pid)), "the fork ends")
     assert (tmp_path / "log").read_text() == ""
     assert own_server.ask({"wait": fork.pid}) == {"status": 0}
 
 
-def test_an_unawaited_answer_goes_to_no_other_request(own_server: ForkServer, cluster: Cluster) -> None:
+def test_an_unawaited_answer_goes_to_no_other_request(
+    own_server: ForkServer, stopped_cluster: Cluster
+) -> None:
     """Ctrl-C, or a test's time limit, while the fork server is asked: it is ended, and nodes go on."""
-    cluster.start()
-    process = process_of(cluster)
+    stopped_cluster.start()
+    process = process_of(stopped_cluster)
     interrupt_question(own_server, {"wait": process.pid})
     assert process.poll() is None
-    cluster.kill(1)
+    stopped_cluster.kill(1)
     assert process.returncode == UNKNOWN_EXIT_CODE
 
 
@@ -224,41 +226,41 @@ def unread_bytes(server: ForkServer) -> int:
 
 
 def test_a_stopped_fork_server_holds_up_no_start_for_ever(
-    own_server: ForkServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    own_server: ForkServer, stopped_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGSTOP: after the longest time for an answer it counts as gone."""
-    cluster.start()
-    process = process_of(cluster)
+    stopped_cluster.start()
+    process = process_of(stopped_cluster)
     monkeypatch.setattr(forked_process, "ANSWER_S", 0.1)
     os.kill(own_server.pid, signal.SIGSTOP)
-    cluster.close()
+    stopped_cluster.close()
     assert process.returncode == UNKNOWN_EXIT_CODE
     assert not own_server.runs
 
 
-def test_nodes_outlive_their_fork_server(own_server: ForkServer, cluster: Cluster) -> None:
+def test_nodes_outlive_their_fork_server(own_server: ForkServer, stopped_cluster: Cluster) -> None:
     """kill -9 of it: the node goes on, is seen to run and to end, and only its exit code is lost."""
-    cluster.start()
-    process = process_of(cluster)
+    stopped_cluster.start()
+    process = process_of(stopped_cluster)
     os.kill(own_server.pid, signal.SIGKILL)
     until(lambda: not own_server.runs, "the fork server ends")
     assert process.poll() is None
-    assert cluster.view(1).broker_ids == {1}
-    cluster.kill(1)
+    assert stopped_cluster.view(1).broker_ids == {1}
+    stopped_cluster.kill(1)
     assert process.returncode == UNKNOWN_EXIT_CODE
-    assert cluster.running_ids() == frozenset()
+    assert stopped_cluster.running_ids() == frozenset()
 
 
-def test_a_fork_server_that_died_is_replaced(own_server: ForkServer, cluster: Cluster) -> None:
+def test_a_fork_server_that_died_is_replaced(own_server: ForkServer, stopped_cluster: Cluster) -> None:
     """The next node is forked again."""
-    cluster.start()
-    cluster.kill(1)
+    stopped_cluster.start()
+    stopped_cluster.kill(1)
     os.kill(own_server.pid, signal.SIGKILL)
     until(lambda: not own_server.runs, "the fork server ends")
-    cluster.start()
-    server = process_of(cluster)._server
+    stopped_cluster.start()
+    server = process_of(stopped_cluster)._server
     assert server is not own_server
-    cluster.close()
+    stopped_cluster.close()
     server.close()
 
 

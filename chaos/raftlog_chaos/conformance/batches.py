@@ -51,7 +51,7 @@ def build(records: Sequence[Record], *, codec: int = 0, **header: int) -> bytes:
     fields = dict(zip(FIELDS, HEADER.unpack_from(batch), strict=True)) | header
     unknown = header.keys() - set(FIELDS)
     if unknown:
-        raise TypeError(f"a batch's header has no {', '.join(sorted(unknown))}")
+        raise TypeError(f"a batch's header has no {', '.join(map(repr, sorted(unknown)))}")
     if "crc" not in header:
         head = HEADER.pack(*fields.values())
         fields["crc"] = crc32c(batch[HEADER_BYTES:], crc32c(head[CRC_START:]))

@@ -140,7 +140,7 @@ async def test_principals_of_tokens_are_users(field: str) -> None:
     with pytest.raises(InvalidPrincipalType, match=field):
         await setup.ask(CREATE, 3, max_lifetime=-1, **fields)
     nameless = (make.CreatableRenewers(principal_type="User", principal_name=""),)
-    with pytest.raises(InvalidRequest, match="renewers"):
+    with pytest.raises(InvalidRequest, match="renewers: "):
         await setup.ask(CREATE, 3, max_lifetime=-1, renewers=nameless)
     assert not setup.asked
 

@@ -151,7 +151,7 @@ def test_records_out_of_their_place_are_refused() -> None:
     records: Any = sound[61:]
     length = records[0] // 2 + 1
     shuffled = bytes(sound[:61]) + records[length : 2 * length] + records[:length] + records[2 * length :]
-    with pytest.raises(InvalidRecord, match="has offset delta"):
+    with pytest.raises(InvalidRecord, match=r"record 0 .* 1$"):
         validate_small_batch(read_header(shuffled), shuffled, RecordRules.of(COMPACTED, 1))
 
 

@@ -119,7 +119,7 @@ async def test_a_place_in_the_hall_of_the_controllers_listener_is_no_proof() -> 
     """Nodes come to that listener with a handshake of its own (KIP-919): here are clients only."""
     fake = full_world(controller_listener_names=(LISTENER,))
     pipe = fake.connect()
-    with pytest.raises(ValueError, match="not enough values"):
+    with pytest.raises(ValueError):
         await prove(pipe, BROKER)
     assert pipe.transport.closed
     assert fake.server.admission.brokers == 0

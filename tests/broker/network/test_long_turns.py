@@ -60,7 +60,7 @@ async def test_what_work_raises_and_that_it_is_cancelled_passes_through(
 
     async def fail() -> None:
         clock.advance(1)
-        raise ValueError("no")
+        raise LookupError
 
     async def wait() -> None:
         try:
@@ -70,7 +70,7 @@ async def test_what_work_raises_and_that_it_is_cancelled_passes_through(
             raise
 
     turns = LongTurns(clock, counts)
-    with pytest.raises(ValueError, match="no"):
+    with pytest.raises(LookupError):
         await turns.timed(1, fail())
     assert counts == {1: 1}
     timed: Awaitable[Any] = turns.timed(1, wait())

@@ -119,9 +119,10 @@ def test_frames_made_by_hand_are_understood_by_the_decoder():
 
 def test_a_claim_that_does_not_hold_is_raised():
     """The process distinguishes it from a failure of its own."""
-    expect(True, "well")
-    with pytest.raises(ClaimBroken, match="not well"):
-        expect(False, "not well")
+    claim = "the node answers"
+    expect(True, claim)
+    with pytest.raises(ClaimBroken, match=claim):
+        expect(False, claim)
 
 
 def test_words_are_counted_most_frequent_first():

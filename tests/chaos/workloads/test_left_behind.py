@@ -38,7 +38,7 @@ def test_a_call_that_never_returns_is_given_up_and_the_client_left_behind(
     port = ports(3, "reader")
 
     async def play() -> None:
-        with pytest.raises(Indefinite, match="commit did not return"):
+        with pytest.raises(Indefinite, match=r"client 3: commit .* 0\.01 s"):
             await port._call(port._reader, released.wait, "commit")
         assert port.spent
         monkeypatch.undo()
@@ -78,7 +78,7 @@ def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.Monk
 
     async def play() -> None:
         async with asyncio.timeout(PATIENCE_S):
-            with pytest.raises(Indefinite, match="sending did not return"):
+            with pytest.raises(Indefinite, match=r"client 4: sending .* 0\.3 s"):
                 await port.send("t-0", 1)
             assert port.spent
             await port.close()

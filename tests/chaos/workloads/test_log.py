@@ -139,7 +139,7 @@ def test_a_slow_workload_stops_at_once() -> None:
 
 def test_transactions_are_refused_by_clients_without() -> None:
     """Better no run than a run of another test."""
-    with pytest.raises(Unsupported, match="transactions"):
+    with pytest.raises(Unsupported):
         play(LogOptions(txn=True), seconds=0.1)
 
 

