@@ -355,7 +355,9 @@ class ShareGroups(Leaving):
 
         async def read_again() -> None:
             await client.refresh(JOBS)
-            while await member.set_start(min(left, default=0)) == NonEmptyGroup.code:
+            for _ in range(int(SERVED_S)):
+                if await member.set_start(min(left, default=0)) != NonEmptyGroup.code:
+                    break
                 await asyncio.sleep(1.0)
             await member.join()
             until = self.loop.time() + SETTLED_S
