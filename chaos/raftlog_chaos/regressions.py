@@ -74,7 +74,7 @@ REGRESSIONS: Final = (
     Regression("share-groups", 6.0, 2, "share-aborted-delivered"),
     Regression("share-groups", 6.0, 2, "share-overlapping-aborted-delivered"),
     Regression("share-groups", 6.0, 1, "share-resets-unseen"),
-    Regression("share-groups", 6.0, 1, "share-snapshots-empty"),
+    Regression("share-groups", 6.0, 2, "share-snapshots-empty"),
     Regression("transactions", 3.0, 19, "open-lost-on-restart"),
     Regression("transactions-cleaned", 3.0, 2, "markers-left-out"),
     Regression("wiped", 3.0, 12, "other-disk-trusted"),

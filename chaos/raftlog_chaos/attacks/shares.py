@@ -14,8 +14,8 @@ HEARTBEAT, FETCH, ACKNOWLEDGE, METADATA = 76, 78, 79, 3
 NODES: Final = (1, 2, 3)
 GROUP: Final = "attack-share"
 MOST_SESSIONS: Final = 2_000
-MOST_BATCHES: Final = 30_000
-"""With their types these are as many elements as a request may have."""
+MOST_BATCHES: Final = 20_000
+"""With their types these are nearly as many parts as a request may have."""
 
 
 def _fetch(member: str, epoch: int, topics: tuple[Any, ...] = ()) -> bytes:
