@@ -6,7 +6,6 @@ topic before the oldest live snapshot is redundant, so that topic is pruned inst
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -94,17 +93,17 @@ ShareRecord = ShareSnapshot | ShareUpdate
 
 
 def apply(state: ShareState, records: tuple[ShareRecord, ...]) -> ShareState:
-    """Return the state after the records. Updates that follow one another are merged at once."""
-    for of_kind, some in groupby(records, key=type):
-        if of_kind is ShareUpdate:
-            state = _updated(state, tuple(some))
+    """Return the state after the records. Updates after the last snapshot are merged at once."""
+    updates: list[ShareUpdate] = []
+    for record in records:
+        if isinstance(record, ShareUpdate):
+            updates.append(record)
         else:
-            *_, snapshot = some
-            state = UNINITIALIZED if snapshot.state is None else snapshot.state
-    return state
+            updates, state = [], UNINITIALIZED if record.state is None else record.state
+    return _updated(state, updates) if updates else state
 
 
-def _updated(state: ShareState, updates: tuple[ShareUpdate, ...]) -> ShareState:
+def _updated(state: ShareState, updates: list[ShareUpdate]) -> ShareState:
     after = merge(
         state,
         leader_epoch=updates[-1].leader_epoch,
