@@ -103,7 +103,7 @@ OURS = {
 """Callbacks outside a guard. Their failure ends the node on purpose: our own invariant is broken."""
 
 TASKS = {
-    "raftlog/broker/handlers/shared/share_reader.py: self._broker.share_partitions.get(key)": "its request awaits it",
+    "raftlog/broker/handlers/shared/share_reader.py: self._get(partition)": "its request awaits it",
     "raftlog/broker/handlers/shared/share_requests.py: _acknowledge(broker, message, refused, part)": "as above",
     "raftlog/broker/handlers/delete_groups.py: _finish(broker, group_id, begun)": "as above",
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",

@@ -103,7 +103,7 @@ def test_acquired_ranges_are_split_at_the_batch_size() -> None:
 def test_many_ranges_are_split_without_a_look_at_all_batches() -> None:
     """Ranges between accepted records are split where batches begin, each with a look at its own batches."""
 
-    class Reads(list[FetchedBatch]):
+    class CountedLog(list[FetchedBatch]):
         looked_at = 0
 
         def __getitem__(self, at: Any) -> Any:
@@ -114,7 +114,7 @@ def test_many_ranges_are_split_without_a_look_at_all_batches() -> None:
             self.looked_at += len(self)
             return super().__iter__()
 
-    log = Reads(FetchedBatch(each, each) for each in range(1_500))
+    log = CountedLog(FetchedBatch(each, each) for each in range(1_500))
     accepted = [StateBatch(each, each, DeliveryState.ACKNOWLEDGED, 1) for each in range(2, 1_500, 3)]
     found = SharePartition(0, accepted).acquire(AcquireRequest("m", 2_000, 1), log, fetch_offset=0, now=0.0)
     assert found == [Acquired(each, each, 1) for each in range(1_500) if each % 3 != 2]

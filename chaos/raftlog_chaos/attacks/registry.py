@@ -21,6 +21,7 @@ FAMILIES: Final = (
     "names",
     "growth",
     "groups",
+    "shares",
     "transactions",
     "peers",
     "logins",

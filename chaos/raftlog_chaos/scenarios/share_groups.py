@@ -49,7 +49,7 @@ TRANSACTIONAL: Final = 0.1
 """How often a look at the leader writes a batch or marker of a transaction."""
 
 PRODUCER_IDS: Final = (7_000, 7_001)
-"""The producers of transactions. Those of one may end before those of the other that began earlier."""
+"""The producers of transactions, which overlap: the first to begin may be the last to end."""
 
 MOVED_S: Final = 5.0
 """A leadership moves within this after its broker is cut off, virtual seconds."""

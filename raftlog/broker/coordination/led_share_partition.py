@@ -129,7 +129,7 @@ class LedSharePartition(Guard):
     async def check(self) -> None:
         """Finish if an administrator has set or deleted the state since it was read. Raises errors that may pass.
 
-        A leader without anything to write would not learn it: a write of nothing is fenced as any other.
+        A leader that does not write would not learn it: an empty write is fenced as any other.
         """
         error = await self._write(StateWrite(0, NO_OFFSET, (), NO_COUNT, (), ()))
         if error is not None and self.over is None:

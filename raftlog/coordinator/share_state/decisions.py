@@ -73,7 +73,7 @@ def decide_write(
 ) -> Decision:
     """Record a change of the leader that has read the state. Raise InvalidRequest, FencedLeaderEpoch, FencedStateEpoch.
 
-    A write of nothing has no record: a leader asks whether it is fenced. Apache Kafka lets leaders write that have not
+    An empty write has no record: a leader asks whether it is fenced. Apache Kafka lets leaders write that have not
     read the state.
     """
     _check(state, request.leader_epoch)

@@ -6,8 +6,7 @@ topic before the oldest live snapshot is redundant, so that topic is pruned inst
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -94,18 +93,17 @@ ShareRecord = ShareSnapshot | ShareUpdate
 
 
 def apply(state: ShareState, records: tuple[ShareRecord, ...]) -> ShareState:
-    """Return the state after the records. Updates that follow one another are merged at once."""
-    for _, alike in groupby(records, key=type):
-        some = tuple(alike)
-        last = some[-1]
-        if isinstance(last, ShareSnapshot):
-            state = UNINITIALIZED if last.state is None else last.state
+    """Return the state after the records. Updates after the last snapshot are merged at once."""
+    updates: list[ShareUpdate] = []
+    for record in records:
+        if isinstance(record, ShareUpdate):
+            updates.append(record)
         else:
-            state = _updated(state, cast("tuple[ShareUpdate, ...]", some))
-    return state
+            updates, state = [], UNINITIALIZED if record.state is None else record.state
+    return _updated(state, updates) if updates else state
 
 
-def _updated(state: ShareState, updates: tuple[ShareUpdate, ...]) -> ShareState:
+def _updated(state: ShareState, updates: list[ShareUpdate]) -> ShareState:
     after = merge(
         state,
         leader_epoch=updates[-1].leader_epoch,

@@ -234,8 +234,8 @@ def test_a_leader_writes_only_what_it_has_read() -> None:
     assert setup.read(leader_epoch=5).start_offset == 20
 
 
-def test_a_write_of_nothing_is_fenced_and_leaves_no_record() -> None:
-    """A leader that has nothing to write asks so whether another state has begun."""
+def test_an_empty_write_is_fenced_and_leaves_no_record() -> None:
+    """A leader asks so whether another state has begun."""
     setup = Setup()
     setup.initialize(epoch=1)
     setup.read(leader_epoch=5)
