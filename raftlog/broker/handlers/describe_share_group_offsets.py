@@ -68,6 +68,7 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
         SharePartitionKey(asked.group_id, topic_id, each)
         for topic_id, name in known.items()
         for each in wanted[name]
+        if 0 <= each < len(image.topics[name].partitions)  # others have no state to ask for
     )
     states = await ask_share_coordinators(broker, SUMMARY_QUESTION, keys)
     rows = await _rows(broker, request, known, states)

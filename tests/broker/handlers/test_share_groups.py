@@ -471,6 +471,25 @@ def test_offsets_are_off_at_level_0() -> None:
     run_scenario(scenario, level=0)
 
 
+def test_partitions_that_are_not_there_are_asked_for_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may name a hundred thousand of them; they have no state."""
+    asked: list[int] = []
+    ask = describe_share_group_offsets.ask_share_coordinators
+
+    async def noted(broker: Any, question: Any, keys: Any) -> Any:
+        asked.extend(each.partition for each in keys)
+        return await ask(broker, question, keys)
+
+    monkeypatch.setattr(describe_share_group_offsets, "ask_share_coordinators", noted)
+
+    async def scenario(node: ShareGroupBroker) -> None:
+        found = await described_offsets(node, {"t": [-1, 0, 5_000]})
+        assert {index: start for (_, index), (start, *_) in found.items()} == {-1: -1, 0: -1, 5_000: -1}
+        assert asked == [0]
+
+    run_scenario(scenario)
+
+
 def test_the_coordinator_of_a_share_partition_is_found() -> None:
     """FindCoordinator 6 of type 2, by group, topic id and number. A group's id may have colons, as in Apache Kafka."""
 
