@@ -77,6 +77,7 @@ REGRESSIONS: Final = (
     Regression("share-groups", 6.0, 2, "share-snapshots-empty"),
     Regression("transactions", 3.0, 19, "open-lost-on-restart"),
     Regression("transactions-cleaned", 3.0, 2, "markers-left-out"),
+    Regression("voters-change", 20.0, 404, "any-link-counts"),
     Regression("wiped", 3.0, 12, "other-disk-trusted"),
     Regression("zombie", 3.0, 2, "ack-on-resigning"),
 )

@@ -283,7 +283,7 @@ class RaftLinks:
         A node that is no voter dials all, since they do not know its address. It also dials the voters of its config:
         the newest set of its log may be old. A voter whose voters change dials all, since a voter with a higher id may
         lack the set with this node. A voter of the config without any link does so too: it may be removed since. A
-        voter of a set without any link dials its config's: all others may be replaced since, or have moved.
+        voter of a set without links to a majority dials its config's: the others may be replaced since, or have moved.
         """
         voters, is_alone = self._voters, self._is_alone
         dials_all = voters.current is not None or not voters.is_voter or is_alone
@@ -293,8 +293,20 @@ class RaftLinks:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether this node has long been without any link."""
+        """Whether this node has long lacked links, see `_lacks_links`."""
         return self._unlinked_looks >= UNLINKED_LOOKS
+
+    @property
+    def _lacks_links(self) -> bool:
+        """Whether no majority of a set is linked, or no node at all with the voters of the config.
+
+        Nodes without a vote, or some other moved voters, may have found this node by their configs. They know no
+        newer set, either.
+        """
+        if self._voters.current is None or not self._voters.is_voter:
+            return not self._channels
+        linked = sum(peer in self._channels for peer in self._peers)
+        return linked + 1 <= (len(self._peers) + 1) // 2
 
     def _address(self, peer: int, attempt: int = 0) -> tuple[str, int] | None:
         """Return the address for an attempt to dial. A voter that may have moved is dialled at each address in turn."""
@@ -448,7 +460,7 @@ class RaftLinks:
         stalled = self._looked_at > 0 and now - self._looked_at > 2 * PING_SECONDS
         self._looked_at = now
         self._timer = loop.call_at(shared_time(now, PING_SECONDS), self._watch)
-        self._unlinked_looks = 0 if self._channels else self._unlinked_looks + 1
+        self._unlinked_looks = self._unlinked_looks + 1 if self._lacks_links else 0
         if self._unlinked_looks == UNLINKED_LOOKS:
             self._dial_unlinked()
         for channel in list(self._channels.values()):

@@ -253,6 +253,11 @@ def trust_the_set_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftLinks, "_is_alone", False)
 
 
+def take_any_link_for_a_voters(patch: pytest.MonkeyPatch) -> None:
+    """A voter dials the addresses of its config only without any link, also to nodes that do not vote."""
+    patch.setattr(RaftLinks, "_lacks_links", property(lambda links: not links._channels))
+
+
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
@@ -328,6 +333,14 @@ PLANTS = [
         "KIP-853 UpdateRaftVoter",
         plant=trust_the_set_alone,
         note="no leader after all voters have moved",
+    ),
+    row(
+        "any-link-counts",
+        "KIP-853 UpdateRaftVoter",
+        plant=take_any_link_for_a_voters,
+        note="no leader after all voters have moved beside other controllers",
+        test="tests/quorum/test_voter_moves.py::"
+        "test_voters_that_all_moved_find_each_other_beside_controllers_that_do_not_vote",
     ),
     row(
         "move-in-the-set-before",

@@ -131,6 +131,25 @@ def test_voters_that_all_moved_find_each_other_by_their_configs() -> None:
     run(test)
 
 
+def test_voters_that_all_moved_find_each_other_beside_controllers_that_do_not_vote() -> None:
+    """Those dial them by their own configs, so that the voters have links, but none to each other."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        nodes = tuple(world.cluster.hosts)
+        world.cluster.crash(*nodes)
+        moved = {node: (host, 9999) for node, (host, _) in world.cluster.voters.items()}
+        world.cluster.configs.update(dict.fromkeys(nodes, moved))
+        world.cluster.ports.update(dict.fromkeys(moved, 9999))
+        world.cluster.boot(4)
+        await world.pass_time(12)
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.until(lambda: world.addresses_in_the_set() == moved, 60)
+
+    run(test)
+
+
 def test_an_observer_finds_voters_that_all_moved_by_its_config() -> None:
     """It has read a set with their former addresses, from a voter that has no leader yet, and left that voter."""
 
