@@ -68,8 +68,10 @@ def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
     """
     lead = Controller.on_elected
 
-    def lead_at_once(subject: Controller, term: int, image: MetadataImage, now: float) -> None:
-        lead(subject, term, image, now)
+    def lead_at_once(
+        subject: Controller, term: int, image: MetadataImage, now: float, *, heard_at: float | None = None
+    ) -> None:
+        lead(subject, term, image, now, heard_at=heard_at)
         if subject._phase == "electing":
             elected = apply_records(image, (ControllerElected(subject._node_id, term),))
             subject._become_active(elected, now)

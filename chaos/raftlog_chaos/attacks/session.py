@@ -29,7 +29,7 @@ from raftlog_chaos.attacks import facts
 from raftlog_chaos.attacks.__main__ import START_S, Order, Report
 from raftlog_chaos.attacks.bystanders import PARTITIONS, TOPIC, Bystanders
 from raftlog_chaos.attacks.registry import Attack
-from raftlog_chaos.attacks.target import Line, NodePorts, Port, Target, legacy, raw, send_each
+from raftlog_chaos.attacks.target import Line, NodePorts, Port, Target, legacy, raw, request, send_each
 from raftlog_chaos.attacks.verdict import (
     MIB,
     ClusterObservation,
@@ -361,8 +361,13 @@ def prepare(target: Target) -> None:
 
 
 def _find_coordinators(target: Target) -> None:
-    """Ask for the coordinators of a group and of a transactional id, which creates their topics."""
-    frames = [raw(FIND_COORDINATOR, 0, legacy("group")), raw(FIND_COORDINATOR, 1, legacy("id") + b"\1")]
+    """Ask for the coordinators of a group, a transactional id and a share partition, which creates their topics."""
+    share = ("group:AAAAAAAAAAAAAAAAAAAAAQ:0",)
+    frames = [
+        raw(FIND_COORDINATOR, 0, legacy("group")),
+        raw(FIND_COORDINATOR, 1, legacy("id") + b"\1"),
+        request(FIND_COORDINATOR, 6, "FindCoordinatorRequest", key_type=2, coordinator_keys=share),
+    ]
     send_each(target, frames, within_s=READY_S, source=HONEST)
 
 
