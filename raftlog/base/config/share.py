@@ -97,6 +97,15 @@ class ShareGroupSettings(TransactionSettings):
         "Most share sessions of a broker: members of share groups that read from it",
         at_least=1,
     )
+    raftlog_share_max_states: int = setting(
+        "raftlog.share.max.states",
+        "int",
+        500_000,
+        "Most states of share partitions that one broker coordinates (0.5 kB each); others are refused:"
+        " POLICY_VIOLATION",
+        at_least=1,
+        at_most=INT_MAX,
+    )
     group_share_initialize_retry_interval_ms: int = setting(
         "group.share.initialize.retry.interval.ms",
         "int",

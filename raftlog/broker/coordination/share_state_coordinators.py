@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.errors import InvalidGroupId, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidGroupId, PolicyViolation, UnknownTopicOrPartition
+from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.local_broker import LocalBroker
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from raftlog.coordinator.share_state.share_state import SharePartitionKey, ShareState
     from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
     from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+
+log = get_logger("share_states")
 
 TICK_S: Final = 1.0
 """The interval of checks for deleted topics and for logs to prune, in seconds."""
@@ -46,6 +49,7 @@ class ShareStateCoordinators:
         self._shards: CoordinatorShards[ShareStateShard] = CoordinatorShards(
             broker, SHARE_GROUP_STATE_TOPIC, self._new_shard
         )
+        self._limited = LimitedLog(log, lambda: asyncio.get_running_loop().time())
         self._timer: asyncio.TimerHandle | None = None
         self._prunes_at = 0.0
         self._prune_s = broker.config.share_coordinator_state_topic_prune_interval_ms / 1000
@@ -146,14 +150,24 @@ class ShareStateCoordinators:
     def initialize(self, request: InitializeState) -> asyncio.Future[None]:
         """Begin a state; done when it is committed, or with FencedStateEpoch.
 
-        Raises at once UnknownTopicOrPartition, NotCoordinator and CoordinatorLoadInProgress.
+        Raises at once UnknownTopicOrPartition, PolicyViolation, NotCoordinator and CoordinatorLoadInProgress.
         """
         image = self._broker.image()
         name = image.topic_names.get(request.key.topic_id)
         if name is None or image.partition(name, request.key.partition) is None:
             raise UnknownTopicOrPartition
         at = self._shards.moment()
-        return self._ask(request.key, lambda it, answer: it.initialize(request, answer, at=at))
+
+        def begin(coordinator: ShareStateCoordinator, answer: Answer) -> None:
+            limit = self._broker.config.raftlog_share_max_states
+            if request.key not in coordinator and len(self) >= limit:
+                self._limited.warning("share_states_exhausted", limit=limit, group_id=request.key.group_id)
+                raise PolicyViolation(
+                    f"raftlog.share.max.states is {limit}, and this broker coordinates as many"
+                )
+            coordinator.initialize(request, answer, at=at)
+
+        return self._ask(request.key, begin)
 
     def read(self, request: ReadState) -> asyncio.Future[ShareState]:
         """Return a state, and fence leaders of lower epochs; or fail with InvalidRequest or FencedLeaderEpoch.

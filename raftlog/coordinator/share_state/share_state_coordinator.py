@@ -54,6 +54,10 @@ class ShareStateCoordinator:
     def __len__(self) -> int:
         return len(self._machines)
 
+    def __contains__(self, key: SharePartitionKey) -> bool:
+        """Return whether a share partition has a state, including uncommitted changes."""
+        return key in self._machines
+
     def states(self) -> list[SharePartitionKey]:
         """Return the share partitions with a state, including uncommitted changes."""
         return list(self._machines)

@@ -13,12 +13,18 @@ from raftlog.base.errors import (
     InvalidGroupId,
     InvalidRequest,
     NotCoordinator,
+    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
-from raftlog.coordinator.share_state.share_state_requests import InitializeState, ReadState, WriteState
+from raftlog.coordinator.share_state.share_state_requests import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    WriteState,
+)
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.coordination.group_broker import PARTITIONS, TOPIC_ID, GroupBroker
 
@@ -108,6 +114,23 @@ def test_a_state_begins_for_known_partitions_only() -> None:
         assert len(node.share_states) == 0
 
     run_scenario(scenario)
+
+
+def test_a_broker_coordinates_so_many_states() -> None:
+    """raftlog.share.max.states: POLICY_VIOLATION for more in all its partitions; a deletion makes room."""
+
+    async def scenario(node: ShareBroker) -> None:
+        first, second, third = (KEY._replace(group_id=f"work-{each}") for each in range(3))
+        await node.share_states.initialize(InitializeState(first, 1))
+        await node.share_states.initialize(InitializeState(second, 1))
+        with pytest.raises(PolicyViolation):
+            await node.share_states.initialize(InitializeState(third, 1))
+        await node.share_states.initialize(InitializeState(first, 2))
+        await node.share_states.delete(DeleteState(second))
+        await node.share_states.initialize(InitializeState(third, 1))
+        assert len(node.share_states) == 2
+
+    run_scenario(scenario, raftlog_share_max_states=2)
 
 
 def test_the_states_of_a_deleted_topic_go() -> None:
