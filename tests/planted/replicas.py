@@ -79,7 +79,7 @@ def ignore_min_insync_replicas(patch: pytest.MonkeyPatch) -> None:
 
     def set_and_forget(leading: LeaderRole, isr: Isr) -> None:
         set_isr(leading, isr)
-        leading.below_min_isr = False
+        leading.below_min_isr = leading._holds_high_watermark = False
 
     patch.setattr(LeaderRole, "_set_isr", set_and_forget)
 
