@@ -271,9 +271,7 @@ class Node:
         return known or self.metadata.image.cluster_id or self.config.cluster_id
 
     def fail(self, reason: str) -> None:
-        """Report that this node cannot go on; the first reason counts. It is not elected any more, however long it
-        takes to end.
-        """
+        """Report that this node cannot go on; the first reason counts. It is not elected any more."""
         self.ending = True
         self.control.stop_candidacy()
         if not self.failed.done():
