@@ -18,6 +18,8 @@ ACCEPT: Final = 1
 RELEASE: Final = 2
 FINAL_EPOCH: Final = -1
 RECORD_LIMIT: Final = 1
+PER_TOPIC: Final = 4
+"""Partitions of a topic that a session has."""
 PARTS_OF_ACKNOWLEDGED: Final = 3
 """The parts that an acknowledged partition has in a request."""
 
@@ -117,7 +119,8 @@ def share_requests(
     locks = int(MOST_LOCKS * share)
     limit = f"locks of a partition {MOST_LOCKS}"
     yield f"share group: {locks} locks, each by itself", limit, partial(_split_locks, connect, own, locks)
-    fetched = [*many][: int((IN_TURNS - 10_000) * share)]
+    most = (IN_TURNS - 100) * PER_TOPIC // (PER_TOPIC + 1)
+    fetched = many[: int(most * share)]
     what = f"share session: {len(fetched)} partitions"
     yield what, f"parts {IN_TURNS}", partial(_use_session, connect, fetched)
 

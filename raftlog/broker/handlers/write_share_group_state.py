@@ -53,7 +53,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def _state_batch(each: Any) -> StateBatch | None:
     """Return a batch; None if its state is unknown."""
     state = _STATES.get(each.delivery_state)
-    return None if state is None else StateBatch(each.first_offset, each.last_offset, state, each.delivery_count)
+    return (
+        None if state is None else StateBatch(each.first_offset, each.last_offset, state, each.delivery_count)
+    )
 
 
 API: Final = share_state_api(API_KEY, handle)
