@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from raftlog.base.config.defaults import TransactionSettings
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, setting
 
 SHARE_ASSIGNORS: Final = ("simple",)
@@ -82,7 +81,7 @@ def _read_assignors(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ShareGroupSettings(TransactionSettings):
+class ShareGroupSettings:
     """The limits of all share groups of a broker, the bounds of a group's own configs, and the share coordinators."""
 
     group_share_assignors: tuple[str, ...] = setting(
