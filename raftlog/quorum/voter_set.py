@@ -289,9 +289,9 @@ class VoterSet:
             return self._why_not_formed()
         if left_out := self.left_out:
             return (
-                f"controller.quorum.voters of this node lacks {left_out}, which the metadata names as voters: a shorter "
-                f"list could elect a second leader. Set it to the addresses of {sorted(recorded)} again. To remove a "
-                "voter, use `raftlog quorum dynamic` and then `raftlog quorum remove`"
+                f"controller.quorum.voters lacks {left_out}, which the metadata names as voters: by a shorter list two "
+                f"leaders could be elected. List the addresses of {sorted(recorded)} again. To remove a voter, use "
+                "`raftlog quorum dynamic` and then `raftlog quorum remove`"
             )
         if not self.may_stand:
             return (

@@ -250,7 +250,7 @@ class VoterIdentity(Choreography):
         return False
 
     async def shorter_list(self) -> None:
-        """Start a node with a controller.quorum.voters that lacks one or both other voters: it does not lead."""
+        """Start a node with a shorter controller.quorum.voters: it does not lead."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         sim_node = self.cluster.nodes[node_id]
         others = self._followers_of(node_id)
@@ -262,7 +262,9 @@ class VoterIdentity(Choreography):
         end = self.loop.time() + STILL_S
         while self.loop.time() < end:
             quorum = sim_node.node.control.quorum if sim_node.node else None
-            assert quorum is None or not quorum.leading, f"node {node_id} leads, though it lists only {listed}"
+            assert quorum is None or not quorum.leading, (
+                f"node {node_id} leads, though it lists only {listed}"
+            )
             await asyncio.sleep(LOOK_S)
         assert await created, "a topic is created by the voters that know each other"
         self.cluster.crash(node_id)
