@@ -76,12 +76,17 @@ def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[st
         return
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
-            if request.election_type == PREFERRED:
-                is_needed = state.leader != state.replicas[0]
-            else:
-                is_needed = state.leader == NO_BROKER or state.isr_lost
-            if is_needed:  # most are not, and raising an exception for each takes a second
+            if needs_election(
+                state, request.election_type
+            ):  # an exception for each that does not takes a second
                 yield topic.name, index
+
+
+def needs_election(state: PartitionState, election_type: int) -> bool:
+    """Return whether a partition has another leader than an election of that type would give it, or none."""
+    if election_type == PREFERRED:
+        return state.leader != state.replicas[0]
+    return state.leader == NO_BROKER or state.isr_lost
 
 
 def _result(topic: str, partition: int, error: KafkaError | None) -> ElectionResult:
