@@ -1,6 +1,6 @@
 """House rule: a test recognizes an error by its type, code or fields, and a message by what it names.
 
-`pytest.raises(..., match=)` with English words alone fails when a sentence is written anew, and does not check the
+`pytest.raises(..., match=)` with English words alone fails when the message is reworded. And it does not check the
 setting, number or path that a user needs from the message.
 """
 
