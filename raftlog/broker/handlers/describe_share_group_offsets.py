@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -91,13 +91,16 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
     return group, sum(map(len, wanted.values()))
 
 
-async def _wanted(broker: BrokerContext, image: MetadataImage, asked: Any) -> dict[str, tuple[int, ...]]:
+async def _wanted(broker: BrokerContext, image: MetadataImage, asked: Any) -> Mapping[str, Collection[int]]:
     """Return the partitions to describe by topic: those with a state, if the request names none."""
     if asked.topics is not None:
         wanted: dict[str, dict[int, None]] = {}
-        for topic in asked.topics:
+
+        def want(topic: Any) -> None:
             wanted.setdefault(topic.topic_name, {}).update(dict.fromkeys(map(int, topic.partitions)))
-        return {name: tuple(indexes) for name, indexes in wanted.items()}
+
+        await each_part(broker.env, asked.topics, want)
+        return wanted
     group = await broker.groups.read(asked.group_id)
     if group.share is None:
         return {}
