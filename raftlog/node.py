@@ -35,7 +35,6 @@ from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.controller_session import ControllerSession
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
-from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.broker.dispatch import dispatch, serve_own
@@ -408,7 +407,6 @@ class BrokerRole:
             env, config.node_id, self.replicas.peers.connect, partial(serve_own, self.context)
         )
         self._make_coordinators()
-        self.survey = TransactionSurvey(self.context)
         self.server = BrokerServer(self.context, dispatch)
         self.housekeeping = Housekeeping(self.replicas)
         self.lifecycle = Lifecycle(

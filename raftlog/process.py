@@ -204,7 +204,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         history=node.metadata.history,
         bodies=account_of_bodies(max_bytes(config.raftlog_memory_max_bytes, node.env.memory_bytes)),
         faults=faults,
-        transactions=None if node.broker is None else node.broker.survey,
+        transactions=None if node.broker is None else node.broker.transactions.survey,
     )
     listener = AdminListener(view, Limits(connections=node.env.http_sockets))
     try:

@@ -1,4 +1,4 @@
-"""Failures of the admin API: an HTTP status, an error code as REST v3 has them, and a sentence."""
+"""Errors of the admin API: HTTP status, error code as in Confluent's REST API v3, and message."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ UNKNOWN_PARTITION: Final = 40403
 
 
 class Error(msgspec.Struct):
-    """The body of every failure. `error_code` is the HTTP status, or that times 100 plus a detail."""
+    """The body of an error response. `error_code` is the HTTP status, or 100 times the status plus a detail."""
 
     error_code: int
     message: str
 
 
 class ApiError(Exception):
-    """Raised by handlers; becomes an Error."""
+    """Raised by handlers. The response has its status, with an `Error` as its body."""
 
     def __init__(
         self, status: int, message: str, *, code: int | None = None, headers: Mapping[str, str] | None = None
@@ -90,7 +90,7 @@ IN_THE_WAY: Final = (
     TopicAlreadyExists,
     TopicDeletionDisabled,
 )
-"""The request is valid, but conflicts with the present state or a limit."""
+"""The request is valid, but conflicts with the current state or a limit."""
 
 
 def of_kafka(error: KafkaError, about: str = "") -> ApiError:
@@ -113,7 +113,7 @@ def of_kafka(error: KafkaError, about: str = "") -> ApiError:
 
 
 def no_room_for_bodies(limit_bytes: int) -> ApiError:
-    """Return the error for a body that arrives while others have all the memory that bodies may take."""
+    """Return the error for a request that arrives while other requests use all the memory for bodies."""
     return ApiError(503, f"bodies that are arriving may have {limit_bytes} bytes together, and have them")
 
 

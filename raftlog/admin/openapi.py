@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made of the rows that also dispatch, and the types that also parse and write the JSON."""
+"""Generates the OpenAPI 3.1 document from the routes that dispatch requests, and from the types of their JSON."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 class Document:
-    """The document, which is made once, in a thread, since that takes a tenth of a second."""
+    """The document. It is generated once, in a thread, as that takes a tenth of a second."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = routes
@@ -93,7 +93,7 @@ class Document:
 
 
 class _Schemas:
-    """The JSON schema of each type, and the components that they refer to."""
+    """The JSON schemas of types, and the components to which these schemas refer."""
 
     def __init__(self, types: Iterable[Any]) -> None:
         self._types = list(types)

@@ -1,4 +1,4 @@
-"""The operating system's figures of this process, under the names that Prometheus' own client libraries use."""
+"""Metrics of this process from the operating system, with the names of Prometheus' own client libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _START_TICKS_FIELD = 19
 
 
 def families() -> Iterator[Family]:
-    """Yield process_*, as far as this system provides them. Takes less than a millisecond."""
+    """Yield the metrics process_* that this system provides. It takes less than a millisecond."""
     used = os.times()
     yield single("process_cpu_seconds_total", "counter", "CPU time used.", used.user + used.system)
     with suppress(OSError):
@@ -32,13 +32,13 @@ def families() -> Iterator[Family]:
 
 
 def open_descriptors() -> int:
-    """Return how many descriptors are open. Raises OSError where /proc is missing."""
-    # since Linux 6.2 it is the folder's size; listing thousands would block the loop
+    """Return the number of open file descriptors. Raises OSError without /proc."""
+    # since Linux 6.2 the size of the folder is their number; listing thousands would block the loop
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
 
 
 def memory() -> tuple[int, int]:
-    """Return virtual and resident memory, in bytes. Raises OSError where /proc is missing."""
+    """Return virtual and resident memory, in bytes. Raises OSError without /proc."""
     with open("/proc/self/statm", "rb") as file:
         virtual, resident, *_ = file.read().split()
     page = os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""One scrape: the facts of this moment, gathered in slices, before any text is made of them."""
+"""The figures of one scrape of the metrics, gathered in slices before they are written as text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_health import PartitionHealth
 
 GROUPS_S: Final = 1.0
-"""Longest wait for the groups: what they are is known once a majority has it."""
+"""Timeout for the groups. Their state is returned only once it is committed."""
 
 log = get_logger("admin")
 
 
 class Row(NamedTuple):
-    """One replica on this node. `state`: what the metadata says of its partition. `labels`: its own."""
+    """A replica on this node. `state` is its partition in the metadata; `labels` are its labels in the metrics."""
 
     labels: str
     name: TopicPartition
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Scrape:
-    """`tells`: this node exports the metrics of the whole cluster."""
+    """The figures of one scrape. `tells`: whether this node exports the metrics of the whole cluster."""
 
     node: NodeView
     facts: Facts
@@ -52,7 +52,7 @@ class Scrape:
     """The high watermark of each partition with a replica here."""
 
     def lags(self) -> Iterator[tuple[str, str, int, int | None]]:
-        """Yield (group, topic, partition, lag) of each committed position; None without a replica here."""
+        """Yield (group, topic, partition, lag) of each committed offset. The lag is None without a replica here."""
         for group in self.groups:
             for (topic, partition), offset in group.offsets.items():
                 end = self.ends.get((topic, partition))
@@ -60,7 +60,7 @@ class Scrape:
 
 
 async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
-    """Gather everything, letting others run in between."""
+    """Gather all figures, in slices between which the event loop runs other work."""
     image = node.image()
     found = await node.survey_of(image)
     tells = image.controller_id == node.config.node_id

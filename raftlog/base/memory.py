@@ -1,7 +1,7 @@
 """A broker's memory budget for data of clients and other brokers: accounts, and the rule for their limits.
 
-Only arithmetic: the users of an account decide what to do without room (`broker/network/request_memory.py`,
-`broker/network/connection.py`, `broker/network/fetch_sessions.py`).
+This module only counts. The users of an account decide what happens when it is full
+(`broker/network/request_memory.py`, `broker/network/connection.py`, `broker/network/fetch_sessions.py`).
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from typing import Final, Protocol
 MIB: Final = 1 << 20
 
 USUAL_MAX_BYTES: Final = 512 * MIB
-"""Default of raftlog.memory.max.bytes where there is twice as much memory or more."""
+"""Default of raftlog.memory.max.bytes on a machine with at least twice as much memory."""
 
 SHARE_OF_MEMORY: Final = 2
-"""Otherwise the default is this fraction of the container's or machine's memory."""
+"""On a smaller machine or container, the default is its memory divided by this."""
 
 
 def max_bytes(given: int, memory_bytes: int) -> int:
-    """Return raftlog.memory.max.bytes in force: `given`, or if that is -1 the default for this much memory."""
+    """Return raftlog.memory.max.bytes in force: `given`, or the default for `memory_bytes` if that is -1."""
     return given if given > 0 else min(USUAL_MAX_BYTES, memory_bytes // SHARE_OF_MEMORY)
 
 
 MIN_BODIES_BYTES: Final = 4 * MIB
-"""Minimum for bodies of requests to the HTTP API: room for two of the largest."""
+"""Least memory for bodies of HTTP requests: two of the largest fit."""
 
 
 class Waiter(Protocol):
-    """A callback for an account without room."""
+    """A user of an account that waits for memory."""
 
     def memory_freed(self) -> None:
-        """Handle that the account is no longer short, inside `Account.release`. An earlier waiter may use the freed
-        bytes first.
+        """Continue after memory was freed. `Account.release` calls this once the account is no longer short.
+
+        Waiters that were called before may have acquired the freed bytes already, so check again.
         """
 
 
@@ -47,7 +48,7 @@ class Account:
         self.name = name
         self.limit = limit
         self.plenty = limit * 3 // 4
-        """The account is short from here on: the last quarter is for small requests and for work that must not wait."""
+        """At this use the account is short: the last quarter is for small requests and for work that must not wait."""
         self.used = 0
         self.most = 0
         """The largest `used` so far."""
@@ -91,9 +92,9 @@ class Account:
 class MemoryBudget:
     """The accounts of one broker.
 
-    Each has a rule of its own for what happens without room. That is why they are not one account:
+    They are separate because a full account has a different effect in each case:
 
-    | account | part of the whole | without room |
+    | account | part of the budget | effect when it is full |
     |---|---|---|
     | requests | 3/16 | connections that send a large frame are read one after the other |
     | answers | 4/16 | requests other than Produce wait; the slowest readers are closed |
@@ -109,16 +110,18 @@ class MemoryBudget:
     def __init__(self, max_bytes: int, *, requests: int = -1, answers: int = -1) -> None:
         """`requests` and `answers` in bytes, if an operator set them; otherwise by the rule."""
         self.requests = Account("requests", requests if requests > 0 else max_bytes * 3 // 16)
-        """Received and not handled, or still being handled (queued.max.request.bytes)."""
+        """Requests from their arrival until they are handled (queued.max.request.bytes)."""
         self.answers = Account("answers", answers if answers > 0 else max_bytes // 4)
-        """Ready and not taken by the client (raftlog.answers.max.bytes)."""
+        """Responses that the client has not read yet (raftlog.answers.max.bytes)."""
         self.objects = Account("objects", max_bytes // 16)
         """The decoded objects of large requests."""
         self.unappended = Account("unappended", max_bytes // 4)
-        """Produced batches that wait for a transaction's verification, or for a check of their records; and the
-        decompressed bytes of the one that is checked."""
+        """Produced batches that wait for the verification of their transaction or for a check of their records.
+
+        The decompressed bytes of the batch that is being checked count too.
+        """
         self.connections = Account("connections", max_bytes // 8)
-        """The memory of an idle connection, for all connections."""
+        """The memory of all connections, each counted as when it is idle."""
         self.sessions = Account("sessions", max_bytes // 16)
         """Partitions in fetch sessions."""
 
@@ -128,5 +131,5 @@ class MemoryBudget:
 
 
 def account_of_bodies(whole: int) -> Account:
-    """Return the account of the bodies that arrive at the admin API, with its part of `whole` bytes."""
+    """Return the account for bodies of requests to the admin API: a part of the `whole` budget, in bytes."""
     return Account("bodies", max(whole // 16, MIN_BODIES_BYTES))

@@ -1,4 +1,4 @@
-"""Which brokers may lead, at this moment: the image's fencing (hard) and the controller's suspicions (soft)."""
+"""Brokers that may be leaders now, by the image's fencing (hard state) and the controller's suspicions (soft state)."""
 
 from __future__ import annotations
 

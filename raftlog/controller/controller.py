@@ -191,7 +191,7 @@ class Controller:
             self._log.info("controller_resigned", controller_epoch=self._term)
 
     def committed(self, image: MetadataImage, now: float) -> None:
-        """Called for every applied batch, with the image after it."""
+        """Catch up with an applied batch: `image` includes it. Called for each batch that is applied."""
         if self.active:
             self._runner.share(image, image.offset)
         # at once, so that a broker's failure or an election has little to catch up

@@ -1,4 +1,7 @@
-"""What the controller knows of a request: a row, and the circumstances of a decision. The rows are in `requests`."""
+"""The type of a row in the controller's table of requests, and the state that its decisions may read.
+
+The rows themselves are in `requests`.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
 """A power cut, applied to the files of a killed process: unsynced writes are lost, torn, or survive, by chance.
 
-POSIX allows each of these outcomes. In a file either a prefix of the unsynced writes survives, of which the last may be
-torn, or any of their sectors do. Gaps between these beyond the durable end have zeros or garbage. In a folder a prefix
-of the unsynced creations, renames and removals survives. Synced bytes never change.
+POSIX allows each of these outcomes:
+
+- In a file, a prefix of the unsynced writes survives, the last perhaps torn, or any of their sectors survive.
+- Beyond the file's durable end, gaps between surviving sectors have zeros or garbage.
+- In a folder, a prefix of the unsynced creations, renames and removals survives.
+- Synced bytes never change.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from raftlog.faults.unsynced import Changed, Fate, Named, Renaming, load
 SECTOR_BYTES: Final = 512
 """A sector is written whole or not at all."""
 MERCILESS_SHARE: Final = 0.25
-"""The share of power cuts that lose everything unsynced."""
+"""Probability that a power cut loses all unsynced changes."""
 GARBAGE_SHARE: Final = 0.25
-"""Share of torn files with garbage instead of zeros where a write was lost before a later write."""
+"""Probability that the gaps in a torn file have garbage instead of zeros."""
 
 
 class Loss(NamedTuple):
@@ -34,7 +37,7 @@ class Loss(NamedTuple):
 
 
 class _Redo(NamedTuple):
-    """A change of a file that was undone, with the bytes that it wrote; None if it truncated the file."""
+    """An undone change of a file, with the bytes that it wrote, or None if it truncated the file."""
 
     position: int
     written: bytes | None
@@ -42,10 +45,10 @@ class _Redo(NamedTuple):
 
 
 def cut_power(folders: Sequence[str], chance: random.Random | None) -> Loss:
-    """Roll the data folders of an ended node back to what a power cut leaves.
+    """Change the data folders of a killed node to a state that a power cut could leave.
 
-    `folders` are its disk's folders; without a journal they stay unchanged. With `chance` None only durable data
-    survives, as it also does in MERCILESS_SHARE of all power cuts.
+    `folders` are the folders of its disk. Without a journal they stay unchanged. If `chance` is None, only durable data
+    survives, as also in MERCILESS_SHARE of the other power cuts.
     """
     unsynced = load(journal_of(folders))
     if chance is not None and chance.random() < MERCILESS_SHARE:
@@ -70,9 +73,9 @@ def cut_power(folders: Sequence[str], chance: random.Random | None) -> Loss:
 
 
 def at_risk(folders: Sequence[str]) -> dict[str, int]:
-    """Return the bytes of each file below the folders that a power cut could take now; of a live node, a moment ago.
+    """Return the number of unsynced bytes of each file in the folders, which a power cut could lose now.
 
-    A file is not counted for its name alone, although it is lost if its name is not durable.
+    For a running node the numbers are a moment old. Files of which only the name is not durable do not count.
     """
     contents = load(journal_of(folders)).contents
     found = {}
@@ -97,7 +100,7 @@ def _walk(root: str) -> Iterator[str]:
 
 
 def _cut_file(path: str, changes: list[Changed], chance: random.Random | None) -> bool:
-    """Undo the pending changes of a file, except what chance lets survive (None: none); return whether it differs."""
+    """Undo the pending changes of a file, except those chosen by chance (None: undo all). Return whether it changed."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         before = os.pread(fd, os.fstat(fd).st_size, 0)

@@ -1,4 +1,4 @@
-"""The begin and end of a query: the options' words made an offset for each partition, checked against the log."""
+"""The first and last offsets of a query: resolves its options to an offset per partition, and checks these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def starts(lookup: Lookup, topic_partitions: list[TopicPartition]) -> Offsets:
 
 
 def ends(lookup: Lookup, topic_partitions: list[TopicPartition]) -> Offsets:
-    """Return the offset before which reading ends in each partition. Raises OptionFaults, DataLoss."""
+    """Return the end offset (exclusive) of each partition. Raises OptionFaults, DataLoss."""
     return _resolved(lookup, topic_partitions, lookup.options.end, LATEST)
 
 
@@ -35,14 +35,14 @@ def _resolved(
 
 
 def _named(lookup: Lookup, offsets: Offsets) -> Offsets:
-    """Replace -2 and -1 by what they are now."""
+    """Replace -2 and -1 by the earliest and the latest offsets of this moment."""
     early = lookup.earliest(at for at, offset in offsets.items() if offset == EARLIEST)
     late = lookup.latest(at for at, offset in offsets.items() if offset == LATEST)
     return {**offsets, **early, **late}
 
 
 def _inside(lookup: Lookup, offsets: Offsets, *, given: Offsets) -> Offsets:
-    """Report offsets outside the log, and move them to the nearest inside."""
+    """Report offsets outside the log as data loss, and move them to the nearest end of the log."""
     numbered = [at for at, offset in given.items() if offset >= 0]
     low, high = lookup.earliest(numbered), lookup.latest(numbered)
     found = dict(offsets)

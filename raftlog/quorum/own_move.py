@@ -1,8 +1,10 @@
-"""A voter that has moved has the metadata name its new address (KIP-853, UpdateRaftVoter).
+"""Registers the new address of a voter whose config has changed (KIP-853, UpdateRaftVoter).
 
-It asks each new leader at once, and again from time to time, until a committed set has the address that its config
-names. A new leader may lack a set that is not committed. A leader cannot find out whether others reach it there. So it
-hands the lead over, and asks its successor. If that refuses the address, it leads twice as long the next time.
+The voter sends UpdateRaftVoter to each new leader at once, then periodically. It stops when a committed set of voters
+has its configured address. It has to repeat the request, since a new leader may lack an uncommitted set.
+
+A leader cannot check whether other voters reach it at the new address. So it transfers its leadership and sends the
+request to its successor. If the successor refuses the address, the voter leads twice as long the next time.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ if TYPE_CHECKING:
     from raftlog.quorum.quorum import Quorum
 
 PERIOD_S: Final = 5.0
-"""How often a voter asks, and how long it first leads before it hands over, in seconds."""
+"""Seconds between requests, and until a leader first transfers its leadership."""
 
 MAX_LEAD_S: Final = 640.0
-"""How long it leads at most before it hands over, in seconds."""
+"""Most seconds until a leader transfers its leadership."""
 
 log = get_logger("quorum")
 
 Ask = Callable[[UpdateVoter], Awaitable[object]]
-"""(request) → the reply. Raises KafkaError."""
+"""Sends a request to the leader. Raises KafkaError."""
 
 
 class OwnMove:
-    """Asks for the move of this voter. Each change of the leader starts `run` anew."""
+    """Requests the change of this voter's address. Each change of the leader starts `run` again."""
 
     def __init__(self, quorum: Quorum, ask: Ask) -> None:
         self._quorum = quorum
@@ -41,15 +43,15 @@ class OwnMove:
         self._refusal = ""
 
     async def run(self) -> None:
-        """Look until the newest set has the address, and is committed."""
+        """Repeat `look` until the newest set has the address and is committed."""
         if self._quorum.leading and len(self._quorum.voters) > 1:
-            await asyncio.sleep(self._leads_for_s)  # moved voters that follow go first
+            await asyncio.sleep(self._leads_for_s)  # followers with new addresses go first
         while self._quorum.may_have_moved:
             await self.look()
             await asyncio.sleep(PERIOD_S)
 
     async def look(self) -> None:
-        """Ask the leader, or hand over. A refusal is logged once."""
+        """Send the request to the leader, or transfer the leadership. Log a refusal once."""
         quorum, moved = self._quorum, self._quorum.own_move
         if moved is None:
             return

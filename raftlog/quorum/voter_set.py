@@ -1,4 +1,4 @@
-"""Which directories vote: a voter is its id and the id of its metadata directory, KIP-853's ReplicaKey.
+"""The set of voters. A voter is a node id with the id of its metadata directory: the ReplicaKey of KIP-853.
 
 The metadata records the directory of each voter. A voter with a replaced disk has another directory id, and lacks the
 former entries and vote. So:
@@ -8,7 +8,7 @@ former entries and vote. So:
 - A leader counts its answers, for commits and for check quorum, only once the committed metadata names its directory.
   The leader has that recorded when the voter holds all that is committed; the record commits without its answer.
 
-A directory that went back in time counts as a replaced disk: it takes another id (`incarnations`).
+A directory that was restored from an older copy counts as a replaced disk: it takes another id (`incarnations`).
 
 While no metadata names a cluster, the voters are *forming* one: the first leader needs every vote. With a majority, two
 empty disks could form a new cluster while the third voter, which has the metadata, is down. The directories that gave

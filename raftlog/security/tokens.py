@@ -1,7 +1,7 @@
 """Delegation tokens as values (KIP-48): owner, requester, expiry, and the password of a token.
 
-The metadata holds no password. Every node that has `delegation.token.secret.key` computes it from the token's id, as
-Kafka does. It is the HMAC-SHA-512 of the id under that key, which a SCRAM client uses in base64.
+The metadata holds no passwords. As in Kafka, every node that has `delegation.token.secret.key` computes the password
+from the token's id: the HMAC-SHA-512 of the id under that key. A SCRAM client uses it in base64.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import msgspec
 from raftlog.security.scram import HASHES, MIN_ITERATIONS, SALT_BYTES, ScramCredential, credential
 
 EXTENSION: Final = "tokenauth"
-"""The SCRAM extension of a client with a token's id as its user name."""
+"""The SCRAM extension with which a client says that its user name is the id of a token."""
 
 
 class DelegationToken(msgspec.Struct, frozen=True, array_like=True):
-    """One token. Principals are `Type:name`, times wall milliseconds; `max_ms` bounds every renewal."""
+    """A token. Principals are `Type:name`, and times are wall-clock milliseconds. No renewal goes beyond `max_ms`."""
 
     token_id: str
     owner: str
@@ -34,27 +34,27 @@ class DelegationToken(msgspec.Struct, frozen=True, array_like=True):
     max_ms: int
 
     def is_expired(self, now_ms: int) -> bool:
-        """Return whether it is no longer valid for a login."""
+        """Return whether the token is no longer valid for a login."""
         return self.expires_ms < now_ms
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Return whether a principal may renew and expire it."""
+        """Return whether a principal may renew and expire the token."""
         return principal == self.owner or principal in self.renewers
 
     def concerns(self, principal: str) -> bool:
-        """Return whether a principal may see it without any other right."""
+        """Return whether a principal may describe the token without any other right."""
         return principal == self.requester or self.may_be_renewed_by(principal)
 
 
 class TokenKey:
-    """`delegation.token.secret.key`, and the values that this node derived from it for existing tokens."""
+    """The key of `delegation.token.secret.key`, with a cache of values derived from it for existing tokens."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
         self._tokens: Mapping[str, DelegationToken] = {}
         self._ids: dict[bytes, str] = {}
-        """The ids of `_tokens` by the hash of their HMAC, so that the time of a look-up reveals no HMAC."""
+        """The ids of `_tokens` by the hash of their HMAC, so that the timing of a lookup reveals no HMAC."""
 
     @property
     def is_set(self) -> bool:
@@ -77,9 +77,9 @@ class TokenKey:
     def credential(
         self, mechanism: str, token_id: str, tokens: Mapping[str, DelegationToken]
     ) -> ScramCredential:
-        """Return the credential for a login with a token of `tokens`: the same on every node.
+        """Return the SCRAM credential for a login with a token of `tokens`. It is the same on every node.
 
-        The first time takes some milliseconds.
+        The first call for a token takes some milliseconds.
         """
         kept = self._credentials.get((mechanism, token_id))
         if kept is None:

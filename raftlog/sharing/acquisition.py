@@ -1,9 +1,9 @@
-"""Which of the fetched offsets a member acquires.
+"""The choice of the offsets that a member acquires from the batches that its ShareFetch read.
 
-A record that fails again and again may be what its consumer fails at ("poison"), and all that is delivered with it
-fails too. From the throttled delivery count on, fewer records are delivered together; the last time, a record is
-delivered alone. So the good records beside it are not archived with it. Apache Kafka halves the batch that was acquired
-first. Here it is the range, or what the member asks for if that is less, since ranges have no memory of that batch.
+A record that fails at every delivery may be a poison pill: its consumer crashes, and all records delivered with it fail
+too. So once a record's delivery count is high, it is delivered with fewer others, and at its last delivery alone. Good
+records beside it are then not archived with it. Apache Kafka halves the batch that was acquired first. This module
+halves the range, or the number of records requested if that is less, since a range does not record that batch.
 """
 
 from __future__ import annotations

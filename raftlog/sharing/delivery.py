@@ -82,7 +82,7 @@ class FetchedBatch(NamedTuple):
 
 
 class AcquireRequest(NamedTuple):
-    """What a member asks for in ShareFetch.
+    """The request of a member to acquire records, from its ShareFetch.
 
     `max_records` is exact if `is_record_limit` (KIP-1206). Else acquired ranges end where record batches end, and are
     split into ranges of about `batch_size` records.

@@ -1,12 +1,13 @@
-"""Segments that leave a log at one of its ends: a start finishes what a power cut interrupted.
+"""Renames segments that retention or truncation drops, so that a start can finish a drop after a power cut.
 
-POSIX promises no order between two names of a folder, so after a power cut any of the renames may be missing. A hole in
-the middle of the log would pass for damage. Instead of a sync after each file, the suffix says which end the segment
-left. A start removes all segments before a segment that left the head, and all after a segment that left the tail. One
-renamed file is enough, even an index, so a log is never left without its index of aborted transactions.
+POSIX promises no order between two renames in a folder, so after a power cut any of them may be missing. A gap in the
+middle of the log would look like damage. Instead of a sync after each rename, the new suffix tells at which end of the
+log the segment was. On start, all segments before a segment with the suffix `HEAD` are removed, and all after a segment
+with the suffix `TAIL`. One renamed file is enough for that, even an index file. So no segment is kept without its index
+of aborted transactions.
 
-Ordering law: a file with either suffix is removed after its folder was synced, a file with `TAIL` also before the log
-grows. A log that begins anew has neither.
+Ordering law: files with these suffixes are removed only after the folder was synced, and files with `TAIL` before the
+log grows. A log that begins anew has no such files.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from raftlog.base.disk import Disk
 from raftlog.storage.partition_files import OFFSET_DIGITS, offsets_in_names
 
 HEAD: Final = ".head.deleted"
-"""Suffix of the files of a segment that was dropped with all segments before it. Kafka uses `.deleted`."""
+"""Suffix of a segment's files after it was dropped with all earlier segments. Kafka uses `.deleted`."""
 TAIL: Final = ".tail.deleted"
-"""Suffix of the files of a segment that was cut off with all segments after it."""
+"""Suffix of a segment's files after it was truncated with all later segments."""
 SIDE_KINDS: Final = (".index", ".timeindex", ".txnindex", ".txnindex" + CHECKSUMS)
-"""Files beside a segment's `.log` that are useless without it."""
+"""Suffixes of the files that are useless without the segment's `.log`."""
 KINDS: Final = (*SIDE_KINDS, ".snapshot", ".log")
-"""A snapshot counts where a segment begins: it leaves the log with that."""
+"""Suffixes of all files of a segment. A producer snapshot belongs to the segment that begins at its offset."""
 
 
 def dropped_offsets(names: list[str], suffix: str) -> list[int]:
-    """Return the sorted base offsets of the segments of which a file has the suffix."""
+    """Return the sorted base offsets of segments with at least one file with the suffix."""
     marked = [name for name in names if name.endswith(suffix)]
-    kinds = KINDS if marked else ()  # most folders have none, and a start looks at all folders
+    kinds = KINDS if marked else ()  # a fast path: most folders have none, and a start checks all folders
     return sorted({offset for kind in kinds for offset in offsets_in_names(marked, kind + suffix)})
 
 
 def finish_drops(disk: Disk, directory: str, names: list[str]) -> int | None:
-    """Remove the segments that others of the same drop left behind, durably, and side files without a segment.
+    """Finish an interrupted drop: remove its remaining segments, durably, and side files without a segment.
 
-    Call it before the files with the suffixes are removed, since they name what else must go. Returns where a cut that
-    was interrupted has taken the log's end, None if there was none. `names` of the folder are kept up to date.
+    Call it before the files with the suffixes are removed, since they determine which segments to remove. Returns the
+    log end of an interrupted truncation, or None. `names` of the folder are updated.
     """
     head, tail = dropped_offsets(names, HEAD), dropped_offsets(names, TAIL)
     due = []
@@ -55,7 +56,7 @@ def finish_drops(disk: Disk, directory: str, names: list[str]) -> int | None:
 
 
 def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
-    """Remove a segment's file, and those beside it."""
+    """Remove the files of a segment."""
     for kind in (*SIDE_KINDS, ".log"):
         path = f"{directory}/{base_offset:0{OFFSET_DIGITS}d}{kind}"
         if disk.exists(path):
@@ -63,7 +64,7 @@ def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _remove_orphans(disk: Disk, directory: str, names: list[str]) -> None:
-    """Remove files beside no log: a later segment at the same offset must not inherit aborted transactions."""
+    """Remove side files without a `.log`, or a later segment at that offset would inherit aborted transactions."""
     held = set(offsets_in_names(names, ".log"))
     for kind in SIDE_KINDS:
         for base in offsets_in_names(names, kind):

@@ -1,7 +1,7 @@
-"""Decides which part of a compacted log may be cleaned now, whether that is worth while, and in which groups.
+"""Chooses the part of a compacted log to clean, decides whether cleaning pays off, and groups segments for merging.
 
-Whole segments only, and never the active one. It ends at the recovery point, so recovery need not check what was
-cleaned, and a truncation into it leaves its mark on the disk.
+Only whole segments are cleaned, and never the active segment. The part ends at the recovery point, for two reasons:
+recovery need not check cleaned segments, and a truncation into the cleaned part leaves its mark on the disk.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 MAX_SEGMENTS_PER_GROUP: Final = 32
-"""Segments that a cleaning may merge."""
+"""Limit for segments that are merged into one."""
 
 
 class LogToClean(NamedTuple):
-    """A stretch [first_dirty, end) of keys to gather; all segments before `end` are then rewritten."""
+    """A part of a log to clean. Keys are read from [first_dirty, end); then all segments before `end` are rewritten."""
 
     segments: tuple[Segment, ...]
     first_dirty: int
@@ -38,7 +38,7 @@ class LogToClean(NamedTuple):
         return self.dirty_bytes / self.total_bytes if self.total_bytes else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
-        """Return whether a cleaning is worth while (min.cleanable.dirty.ratio), or overdue."""
+        """Return whether the part is dirty enough (min.cleanable.dirty.ratio), or overdue."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
@@ -79,7 +79,7 @@ def _is_too_young(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
 
 
 def _oldest_ms(segment: Segment, config: TopicConfig) -> int:
-    """Return the timestamp of a segment's first batch, as Kafka. LONG_MAX if it has none, or no setting needs it."""
+    """Return the timestamp of a segment's first batch, as Kafka. LONG_MAX if it has none or no setting needs it."""
     if config.max_compaction_lag_ms == LONG_MAX:
         return LONG_MAX
     segment.load_time_index()
@@ -87,9 +87,9 @@ def _oldest_ms(segment: Segment, config: TopicConfig) -> int:
 
 
 def group_segments(segments: tuple[Segment, ...], config: TopicConfig) -> list[tuple[Segment, ...]]:
-    """Return neighbours that fit into one segment together (segment.bytes, segment.index.bytes, 31 bits of offsets).
+    """Return groups of adjacent segments. A group fits into one segment (size, index size, and 31 bits of offsets).
 
-    Their number is limited, since they are renamed in one step.
+    The size of a group is limited, since its files are renamed in one step.
     """
     groups: list[list[Segment]] = []
     size = entries = 0

@@ -1,6 +1,6 @@
-"""Batches that were refused for a temporary reason and will be retried; later batches of their producers wait.
+"""Batches that were refused for a temporary reason, so that later batches of the same producers wait for their retry.
 
-Soft: only a leader needs it, and a replica that may lead a moment later.
+This is soft state. Only a leader needs it, or a replica that is about to become a leader.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from raftlog.base.errors import KafkaError
 from raftlog.records.header import MAX_SEQUENCE, BatchHeader
 
 MAX_REFUSED_BATCHES: Final = 1000
-"""Refused batches of a partition that are remembered; the oldest is evicted."""
+"""Limit for refused batches of a partition. Beyond it, the oldest is evicted."""
 
 
 class RefusedBatch(NamedTuple):
-    """It keeps no exception, since a traceback would keep the request."""
+    """A refused batch. The error is a type, since an exception's traceback would keep the request in memory."""
 
     base_sequence: int
     error: type[KafkaError]
@@ -23,20 +23,20 @@ class RefusedBatch(NamedTuple):
 
 
 class RefusedBatches(dict[tuple[int, int], RefusedBatch]):
-    """The first refused batch of each producer id and epoch, until it comes again.
+    """The first refused batch of each producer id and epoch, until it is retried.
 
-    A client that abandons a batch continues in the next epoch: the batch of the previous epoch never comes again. The
-    right epoch is not known here: any client may make up an epoch.
+    A client that abandons a batch continues in the next epoch, so the batch of the previous epoch is never retried.
+    This class cannot check epochs, and any client may send a false epoch.
     """
 
     __slots__ = ()
 
     def note(self, header: BatchHeader, error: KafkaError) -> None:
-        """Remember a refused batch, so that its successors do not count as out of order.
+        """Remember a refused batch, so that the producer's next batches do not fail as out of order.
 
-        After OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and resends all that is in flight. That
-        duplicates batches which other partitions have already. An unknown producer's second batch would also pass for
-        its first.
+        After OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and resends all batches in flight. That
+        duplicates batches that other partitions have appended already. Also, the second batch of a new producer would
+        be appended as its first.
         """
         if header.producer_id >= 0 and header.base_sequence >= 0:
             reason = error.message or type(error).__name__
@@ -58,7 +58,7 @@ class RefusedBatches(dict[tuple[int, int], RefusedBatch]):
         self[producer] = refused
 
     def check(self, header: BatchHeader) -> None:
-        """Raise the error of an earlier refused batch of the producer that has not been retried yet."""
+        """Raise the error again if an earlier batch of the producer was refused and not retried yet."""
         refused = self.get((header.producer_id, header.producer_epoch))
         if refused is not None and is_behind(refused.base_sequence, header.base_sequence):
             sequence, error, reason = refused

@@ -12,14 +12,14 @@ SEQUENTIAL_READ_BYTES: Final = 1024 * 1024
 
 
 class ReadableFile(Protocol):
-    """A file that is only read."""
+    """A file, as far as a scanner uses it."""
 
     def pread(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`; fewer only at the end of the file."""
 
 
 class SegmentBytes(Protocol):
-    """The bytes of a segment, of a log that may be open or not."""
+    """The bytes of a segment. Its log may be open or not."""
 
     @property
     def size(self) -> int: ...
@@ -29,7 +29,7 @@ class SegmentBytes(Protocol):
 
 
 class SegmentScanner:
-    """A forward-moving view of a segment's bytes, `read_bytes` or a batch at a time."""
+    """Reads a segment from front to back, `read_bytes` or a batch at a time."""
 
     __slots__ = ("_chunk", "_read_bytes", "_segment", "_start")
 
@@ -40,14 +40,14 @@ class SegmentScanner:
         self._start = 0
 
     def valid_header_at(self, position: int) -> BatchHeader | None:
-        """Return the header of the batch at `position` if all of it is there and its CRC holds."""
+        """Return the header of the batch at `position`, or None if the batch is cut off or has a wrong CRC."""
         try:
             return self.header_at(position)
         except CorruptMessage:
             return None
 
     def header_at(self, position: int) -> BatchHeader:
-        """Return the header of the batch at `position`. CorruptMessage unless all of it is there and its CRC holds."""
+        """Return the header of the batch at `position`. Raise CorruptMessage if it is cut off or has a wrong CRC."""
         header = read_header(self._view(position, HEADER_BYTES), position - self._start)
         if header.length > self._segment.size - position:
             raise CorruptMessage("batch is cut off")
@@ -68,7 +68,7 @@ class SegmentScanner:
         return self._chunk
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of every batch from a boundary on. CorruptMessage at the first unsound batch."""
+        """Yield (position, header) of each batch from `position` on. Raise CorruptMessage at a corrupt batch."""
         while position < self._segment.size:
             header = self.header_at(position)
             yield position, header

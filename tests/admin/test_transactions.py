@@ -33,7 +33,7 @@ async def among(_operation: Operation, _kind: ResourceType, names: Iterable[str]
 async def test_very_many_ids_are_listed_in_turns() -> None:
     """With when they began, and their timeouts, where a transaction is open."""
     count, turns = 5 * PARTS_AT_ONCE, 0
-    call: Any = Answer(node=Answer(transactions=Listed(count)), among=among, turns=TurnQueue())
+    call: Any = Answer(node=Answer(transactions=lambda: Listed(count)), among=among, turns=TurnQueue())
     asked = asyncio.ensure_future(list_transactions(call))
     while not asked.done():
         turns += 1

@@ -170,8 +170,10 @@ REFUSED = {
     "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm",
 }
-"""The settings that Kafka changes at run time and raftlog doesn't have, without which a cluster may be less closed than
-its operator believes, or data may go where it shouldn't. This list only shrinks.
+"""Settings that Kafka can change at run time and raftlog lacks.
+
+An operator who relies on them may have a cluster that is less secure than expected, or data in the wrong place. This
+list only shrinks.
 """
 
 

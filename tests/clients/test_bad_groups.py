@@ -1,8 +1,8 @@
 """Bad input to the coordinators of live nodes by raw requests: each gets the protocol's own error, without side
 effects.
 
-A member of a classic group, a member of a group of KIP-848 and a transactional producer run meanwhile; after each
-mistake they go on undisturbed.
+Meanwhile three clients run: a member of a classic group, a member of a consumer group (KIP-848) and a transactional
+producer. No mistake disturbs them.
 """
 
 from __future__ import annotations

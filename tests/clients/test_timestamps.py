@@ -1,7 +1,7 @@
 """Stock clients with incomplete timestamps in batch headers: their fresh records stay, and searches find them.
 
-Retention runs several times a second, at its default of seven days. The first record of each topic is of 1970 and in a
-segment of its own: once that is gone, retention has looked at the records behind it too.
+Retention has its default of seven days, and runs several times a second. The first record of each topic is from 1970,
+in a segment of its own. Once that segment is deleted, retention has checked the later records too.
 """
 
 from __future__ import annotations

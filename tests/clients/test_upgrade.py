@@ -84,8 +84,8 @@ class Copier:
     """An exactly-once program: each step copies a number and commits an offset, in one transaction."""
 
     def __init__(self, bootstrap: str) -> None:
-        # rebootstrap: where all brokers are away for a moment, librdkafka 2.16 begins anew with all of its objects for
-        # brokers, but waits for that of the group's coordinator for ever
+        # not rebootstrap: once all brokers are unreachable, librdkafka 2.16 replaces its broker objects, but waits
+        # forever for the former object of the group coordinator
         here = {"bootstrap.servers": bootstrap, "log_level": 0, "metadata.recovery.strategy": "none"}
         self.copied = 0
         self._consumer = Consumer({**here, "group.id": GROUP})

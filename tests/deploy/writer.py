@@ -1,7 +1,7 @@
 """A program that writes numbered records with acks=all, until its standard input ends; then it reads all of them back.
 
-It prints how many records were acknowledged so far, once in a while, and at the end a JSON object: how many there were,
-which of them the topic lacks, and how often each error came. The client sends no record again, so errors that it would
+Now and then it prints the number of acknowledged records. At the end it prints a JSON object: the number of records,
+the records that the topic lacks, and the number of errors by kind. The client has no retries, so errors that it would
 retry count, too.
 """
 

@@ -1,7 +1,7 @@
 """House rule: a function inside another does not call itself.
 
-It would hold itself, and with it all that both work with, until the next collection of garbage: a stream of records
-kept a hundred megabytes so.
+Such a function is a reference cycle. It keeps its variables alive until the next garbage collection: a stream of
+records once held a hundred megabytes this way.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def prose_in(text: str) -> list[str]:
 def test_names_of_files_and_modules_resolve() -> None:
     """A path, a module or a setting of raftlog in backticks has to exist.
 
-    A path may be written from the root, from raftlog/, or from the document's own folder; a file's name may stand
-    alone where another file of that name exists in the tree.
+    A path is relative to the root, to raftlog/, or to the document's own folder. A file name alone is enough if
+    the tree has a file of that name.
     """
     found = [
         f"{path.relative_to(ROOT)}: `{name}`"

@@ -1,8 +1,8 @@
 """House rule: what a client or peer can make fail costs its connection, never the node.
 
-The loop's exception handler ends the node, since an exception in a callback is taken for a broken invariant. So each
-callback, task and protocol method of the rooms that face others runs under a guard (`raftlog/base/guard.py`), or stands
-in a table here with the reason why it need not. The tables only shrink.
+The loop's exception handler ends the node, since an exception in a callback counts as a broken invariant. So callbacks,
+tasks and protocol methods in rooms with connections run under a guard (`raftlog/base/guard.py`). The tables here list
+the exceptions, with their reasons. The tables only shrink.
 """
 
 from __future__ import annotations

@@ -38,8 +38,11 @@ FAMILIES: Mapping[str, re.Pattern[str]] = {
     "nobody": re.compile(r"\b(nobody|somebody|nothing)\b", re.IGNORECASE),
     "those": re.compile(r"\bthose (that|of|in)\b", re.IGNORECASE),
 }
-"""`one` is a pronoun where no noun follows it: before punctuation, at the end, or before a function word ("the one of
-b", "one is left"). Before anything else it counts ("one broker", "one more offset"), and "one by one" is an adverb."""
+"""`one` is a pronoun if no noun follows: before punctuation, at the end, or before a function word.
+
+Examples are "the one of b" and "one is left". Otherwise it is a number ("one broker", "one more offset"), and "one by
+one" is an adverb.
+"""
 
 
 class Rates(NamedTuple):

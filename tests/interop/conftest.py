@@ -27,9 +27,9 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "1000",
     "raftlog.controller.anonymous.clients": "true",
 }
-"""The last one lets Kafka's tools in at the controllers (--bootstrap-controller). The others are about what members of
-the classic protocol ask for themselves. librdkafka waits for an answer no longer than for the next heartbeat, and may
-then never hear what partitions it was given: a broker of a busy machine needs so long.
+"""The last setting admits Kafka's tools to the controllers (--bootstrap-controller). The others are the timeouts that
+members of the classic protocol choose themselves. librdkafka abandons a heartbeat when the next is due.
+On a busy machine the response comes later, so librdkafka might never receive its assignment.
 """
 
 

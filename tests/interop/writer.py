@@ -1,7 +1,8 @@
 """A program: a producer that writes until its input ends, `writer.py LIBRARY BOOTSTRAP TOPIC NAME PARTITIONS RATE`.
 
-It writes NAME-0 to partition 0, NAME-1 to the next, at most RATE in a second, and prints `wrote VALUE` after each
-acknowledgement, `lost VALUE` and the reason after a failure. The programs of tests/interop/go print the same lines.
+It writes NAME-0 to partition 0, NAME-1 to the next partition and so on, at most RATE records a second. It prints
+`wrote VALUE` after an acknowledgement, and `lost VALUE` with the reason after a failure. The programs in
+tests/interop/go print the same lines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Python's garbage collector looks at all that a process has made, again and again while more is made.
+"""Keeps Python's garbage collector from scanning objects that live as long as the process.
 
-Objects that live as long as the process need no looks: they would double the cost of importing all tests, and would
-make reading the source as syntax trees five times as slow.
+The collector scans all objects again and again while more are created. With these objects, importing all tests would
+cost twice as much, and parsing the source into syntax trees five times as much.
 """
 
 from __future__ import annotations

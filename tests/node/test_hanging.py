@@ -69,7 +69,7 @@ class HangingTransactionCluster:
     async def ask(self, work: Callable[[TransactionSurvey], Coroutine[Any, Any, Any]]) -> Any:
         """Ask a node that does not lead the partition."""
         other = next(each for each in (1, 2, 3) if each != self.leader())
-        return await self.on(other, work(self.broker(other).survey))
+        return await self.on(other, work(self.broker(other).transactions.survey()))
 
     def coordinates(self, node_id: int) -> bool:
         """Return whether a node leads a partition of the transactions' state."""
@@ -249,7 +249,7 @@ def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
         assert cluster.coordinates(dead)
         cluster.cluster.crash(dead, silent=True)
         with pytest.raises(KafkaError):
-            await cluster.on(other, cluster.broker(other).survey.end_hanging(TP, offset))
+            await cluster.on(other, cluster.broker(other).transactions.survey().end_hanging(TP, offset))
         assert replica.last_stable_offset == offset
 
     run_scenario(scenario)

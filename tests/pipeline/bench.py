@@ -1,8 +1,8 @@
 """`python -m tests.pipeline.bench [rows] [--repeat N]`: rows/s of read, write, stream and archive, all in one run.
 
-Each way is set against Spark's own generators, and against Spark's own Kafka connector on the same cluster where its
-jars are on this machine (`raftlog pipeline jars`). All ways take turns, round by round; the median is reported. `--only
-read columns count stream` measures these ways of both connectors and no others.
+Each way is compared with Spark's own generators. If the jars are on this machine (`raftlog pipeline jars`), it is also
+compared with Spark's own Kafka connector on the same cluster. All ways take turns, round by round, and the median is
+reported. `--only read columns count stream` measures only these ways, of both connectors.
 
 The time on a clock means little on a shared machine; so the processor time of Spark and the nodes is reported as well.
 On cores that are all busy, as with `local[2]` on two cores, the rates are in inverse ratio to it.

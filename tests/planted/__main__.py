@@ -1,11 +1,11 @@
 """`python -m tests.planted`: plants bugs, one per process, and shows within how many seeds the simulator finds each.
 
 First the code as it is passes every scenario. Then each plant is hunted from seed 1 on; where few seeds show it, its
-unit test must fail. Last, each seed of `raftlog sim --regressions` must find its plant: after a change its world may
-differ, and the row needs another seed, which --renew finds and writes into the table.
+unit test must fail. Last, each seed of `raftlog sim --regressions` must find its plant. A change of the code may change
+the run of a seed. Its row then needs another seed, which --renew finds and writes into the table.
 
-Exits 1 if a scenario fails without a plant, if a plant is broken, or if a plant isn't found: that is a hole in the
-harness.
+Exits 1 if a scenario fails without a plant, or if a plant is broken. It also exits 1 if a plant isn't found, since that
+is a gap in the harness.
 """
 
 from __future__ import annotations

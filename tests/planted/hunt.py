@@ -1,8 +1,8 @@
 """Hunts a planted bug, seed by seed, and separates findings of a scenario from errors of the plant itself.
 
-Found means that the harness says so: an assertion of a scenario, of a checker or of raftlog failed. A plant with
-failing code of its own (AttributeError and the like, even where a node only logs it) is broken, and so is a scenario
-that fails at the same seed without the plant.
+A plant is found if an assertion of a scenario, a checker or raftlog failed. A plant is broken if its own code fails
+(AttributeError and the like), even if a node only logs that. It is also broken if the scenario fails at the same seed
+without the plant.
 """
 
 from __future__ import annotations

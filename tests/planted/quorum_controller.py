@@ -63,8 +63,8 @@ def keep_what_is_parked(patch: pytest.MonkeyPatch) -> None:
 def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
     """The leader of the quorum acts as the controller at once, on what it happens to have applied, without fencing.
 
-    Either alone does no harm: what is decided on a stale image is fenced by its offset, and a controller that waits for
-    its own election in the log has applied all entries before it.
+    Each fault alone does no harm. A decision on a stale image is fenced by its offset. And a controller that waits for
+    its own election in the log has applied all earlier entries.
     """
     lead = Controller.on_elected
 

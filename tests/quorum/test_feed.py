@@ -80,8 +80,10 @@ class FeedingVoter:
 
 
 async def test_an_observer_waits_for_the_snapshot_that_its_voter_is_being_sent() -> None:
-    """An install cuts the log before the file is durable; the feed took that for impossible and ended the node
-    (simulated: quorum, seeds 1405, 1421, 1792). An older snapshot would leave a gap."""
+    """Installing a snapshot cuts the log before its file is durable, and an older snapshot would leave a gap.
+
+    The feed once asserted that this is impossible, which ended the node (simulated: quorum, seeds 1405, 1421, 1792).
+    """
     voter, channel = FeedingVoter(first_index=20, applied_index=22), FakeObserverChannel()
     voter.follow(channel)
     voter.feed.on_commit()

@@ -1,4 +1,4 @@
-"""The fate of writes: lost-write and unseen."""
+"""Checks for committed writes that were lost (lost-write), and for acknowledged writes that were not read (unseen)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog_chaos.checkers.findings import Findings
 
 
 def check_writes(evidence: Evidence, findings: Findings) -> None:
-    """Judge every key's log."""
+    """Check the log of every key that was read."""
     for log in evidence.keys.values():
         if NOBODY in log.reader:
             _judge_lost(log, evidence, findings)
@@ -17,9 +17,9 @@ def check_writes(evidence: Evidence, findings: Findings) -> None:
 
 
 def _judge_lost(log: KeyLog, evidence: Evidence, findings: Findings) -> None:
-    """A committed value that no `ok` operation read, although a value above it was read.
+    """Find committed values that no `ok` operation read, although a value at a higher offset was read.
 
-    Doubled values and offsets do not mislead it: the bound counts a value's first place, a lost value's last.
+    A value may be in the log twice. So a value counts as read up to its first place, and as lost only by its last.
     """
     first, last = _positions(log, evidence)
     read = [at for at in range(len(first)) if log.reader[at] >= 0 and first[at] >= 0]
@@ -44,7 +44,7 @@ def _judge_lost(log: KeyLog, evidence: Evidence, findings: Findings) -> None:
 
 
 def _positions(log: KeyLog, evidence: Evidence) -> tuple[array[int], array[int]]:
-    """Return each value's first and last place in the log; places number the offsets that hold anything."""
+    """Return the first and last place of each value in the log. Places count only offsets with values."""
     first = array("i", [NOWHERE]) * len(log.writer)
     last = array("i", [NOWHERE]) * len(log.writer)
     position, at_offset = NOWHERE, NOWHERE
@@ -58,7 +58,7 @@ def _positions(log: KeyLog, evidence: Evidence) -> tuple[array[int], array[int]]
 
 
 def _judge_unseen(log: KeyLog, evidence: Evidence, findings: Findings) -> None:
-    """Acknowledged and never read. Only a final phase that reads everything separates lost from late."""
+    """Find acknowledged values that were never read. They are lost only if a final phase reads everything."""
     unseen = [
         at
         for at, writer in enumerate(log.writer)

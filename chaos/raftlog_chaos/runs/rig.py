@@ -1,4 +1,4 @@
-"""The base of a run: a testbed whose nodes keep logs, and the clients that reach it. Each world has its own."""
+"""The equipment of a chaos run: a testbed that keeps its nodes' logs, and functions that open clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raftlog_chaos.workloads.log_workload import OpenPort
 
 
 class OpenTestbed(Testbed, Protocol):
-    """A place that was opened for one run."""
+    """A testbed that was opened for one run."""
 
     bootstrap: str
     """host:port of its nodes, joined by commas."""
@@ -25,35 +25,35 @@ class OpenTestbed(Testbed, Protocol):
         """Return the path of each node's log."""
 
     def fallen(self) -> Mapping[int, str]:
-        """Return the nodes that ended without a stop request, and how; also nodes that run again."""
+        """Return the nodes that ended without a stop request, each with the way it ended, even if it runs again."""
 
     def violations(self) -> Sequence[str]:
-        """Return the violations that no fault excuses: nodes that would not end, rot that was not noticed.
+        """Return violations that no injected fault explains: nodes that did not stop, corruption that was not detected.
 
-        Call it after the place is closed, when the nodes' logs are complete.
+        Call it after the testbed is closed, when the nodes' logs are complete.
         """
 
     async def close(self) -> None:
-        """Shut everything down; may be called again."""
+        """Shut everything down. It may be called twice."""
 
 
 class Unavailable(RuntimeError):
-    """This machine cannot provide a place; the message says why, in one line."""
+    """This machine cannot provide a testbed. The message is a line with the reason."""
 
 
 class Rig(NamedTuple):
-    """One run's place and clients."""
+    """The testbed and clients of one run."""
 
     testbed: OpenTestbed
     open_port: OpenPort
-    """(process, kind) -> a client."""
+    """Opens a client, from its process and kind."""
     open_meter: Callable[[str, int], Meter]
-    """(topic, partitions) -> closed loops on it."""
+    """Opens a meter of a topic, from its name and number of partitions."""
     wall_s: Callable[[], float]
     """The clock of the nodes' logs, seconds since the epoch."""
     left_behind: Sequence[str] = ()
-    """Clients that did not return from a call, as they are found."""
+    """Clients that hang in a call. The list grows during the run."""
     open_commit_meter: Callable[[str], CommitMeter] | None = None
-    """(topic) -> closed loops on coordinators, where clients can do transactions."""
+    """Opens a meter of coordinators, from a topic; None if the clients have no transactions."""
     signs: Callable[[], Signs] = no_signs
-    """Signs of life of the nodes, where there are processes."""
+    """Returns signs of progress of the nodes' processes, if there are processes."""

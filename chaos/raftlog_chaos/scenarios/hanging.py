@@ -81,7 +81,7 @@ class HangingTransactions(ExactlyOnce):
             ready = [each for each in self.scene.cluster.running() if each.ready]
             node = chance.choice(ready).node if ready else None
             if node is not None and node.broker is not None:
-                clears = self._clear(_slow(node.broker.survey, chance), chance)
+                clears = self._clear(_slow(node.broker.transactions.survey(), chance), chance)
                 host = self.scene.cluster.nodes[node.config.node_id].host
                 await asyncio.wait([host.start(clears)], timeout=ROUND_S)
             await asyncio.sleep(chance.expovariate(1 / LOOKS_EVERY_S))

@@ -1,10 +1,11 @@
-"""The power fails during changes of names: cleaned segments are swapped in, others dropped, truncated and created.
+"""Power cuts while files are created, renamed and removed: by the cleaner, retention, truncation and new segments.
 
-A power cut keeps any of a folder's unsynced changes of names, so that no two may rely on their order. One topic is
-compacted and another has size retention, each with the smallest segments and with transactions. No replica may consider
-itself damaged or have a gap between two segments. No record of an aborted transaction may be visible, and no key be
-lost or come back. Now and then the leader is cut off from the others and writes on alone, in several segments that it
-must truncate again.
+After a power cut, any subset of a folder's unsynced renames survives, so no code may rely on their order. One topic is
+compacted and the other has a size limit. Both have tiny segments and transactions. Now and then the leader is isolated
+and appends several segments that it must truncate later.
+
+No replica may report damage, or have a gap between two segments. No record of an aborted transaction may become
+visible, and no key may be lost or come back.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ SETTINGS: Final = {
 }
 SEGMENT_BYTES: Final = ("400", "700")
 KEPT_BYTES: Final = ("800", "1500")
-"""Size limit of the topic that drops its oldest segments: several at a time, as retention runs seldom."""
+"""Size limits of the topic with retention. Retention runs seldom, so it drops several segments at a time."""
 CUT_RATE: Final = 0.04
 ALONE_RATE: Final = 0.01
 MAX_CHANGES: Final = 20
-"""Changes of names and syncs in a partition's folder until the power goes, at most."""
+"""Most renames and syncs in a partition's folder until the power cut."""
 
 
 class NamesOutOfOrder(Choreography):
-    """Both topics, their writers, and power that fails at a change of names."""
+    """Both topics, their writers, and power cuts in the middle of renames."""
 
     async def begin(self) -> None:
         await super().begin()
@@ -70,7 +71,7 @@ class NamesOutOfOrder(Choreography):
                 self.cluster.nodes[state.leader].host.call(self.ledger.step, replica)
 
     def trouble(self) -> None:
-        """Set a trap on a node, or isolate the leader of the ledger, now and then."""
+        """Now and then schedule a power cut of a node, or isolate the leader of the ledger."""
         if self.chance.random() < CUT_RATE and len(self.cluster.running()) == len(self.cluster.nodes):
             chosen, changes = (
                 self.chance.choice(list(self.cluster.nodes)),
@@ -86,14 +87,14 @@ class NamesOutOfOrder(Choreography):
                 self._leave_alone(state.leader)
 
     def _after_cut(self, node_id: int) -> None:
-        """Start the node again; sometimes the others lost their power at the same time."""
+        """Start the node again. Sometimes the power of all nodes fails at the same time."""
         if self.chance.random() < 0.3:
             self.cluster.crash(*(each for each in self.cluster.nodes if each != node_id))
         for each in self.cluster.nodes:
             self.loop.call_later(self.a_while(0.0, 0.2, 1.0), self.cluster.start, each)
 
     def judge_logs(self) -> None:
-        """Check each replica: its segments follow each other without a gap, and its table begins at offset 0."""
+        """Check that the segments of each replica have no gaps, and that the compacted topic begins at offset 0."""
         for node_id in self.cluster.nodes:
             for topic in (TABLE, LEDGER):
                 replica = self.cluster.replica(node_id, topic, 0)

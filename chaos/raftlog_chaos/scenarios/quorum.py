@@ -1,7 +1,7 @@
-"""The scenario of a bare quorum in a storm: no committed entry is lost or undone, and afterwards all logs are equal.
+"""A quorum under faults, without brokers: no committed entry is lost, and at the end all logs are equal.
 
-Messages and snapshots are cut into many, the log is compacted all the time, disks are slow by seed. So what takes hours
-in production happens within seconds.
+Messages and snapshots are split into many parts, and the log is compacted often. The seed chooses how slow the disks
+are. So seconds of a run contain events that take hours in production.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The course of one seed."""
+    """Figures of one run."""
 
     voters: int
     committed: int
@@ -31,14 +31,14 @@ class Report:
 
 
 class QuorumShape:
-    """The initial draws of a seed: the number of voters, their speed, and the size of a batch."""
+    """The random parameters of a run: the number of voters, their speed, and the size of a batch."""
 
     def __init__(self, loop: SimLoop) -> None:
         chance = random.Random(loop.stream("shape").random())
         loop.network.latency_s = chance.choice(((0.0001, 0.0006), (0.001, 0.01), (0.001, 0.04)))
         self.voters = chance.choice((3, 3, 5))
         self.padding = chance.choice((0, 0, 700, 2500))
-        """Extra bytes of a batch: over a sector, so that a write tears inside a batch."""
+        """Extra bytes of a batch. Batches larger than a disk sector can be torn by a power cut."""
         self.sizes = MessageSizes(
             batch_bytes=self.padding + 40, chunk_bytes=chance.choice((64, 700, 1 << 20))
         )
@@ -46,10 +46,10 @@ class QuorumShape:
         disks_s = (OFFLOAD_S, (0.001, 0.02), (0.001, 0.06))
         alike = chance.random() < 0.5
         self.offloads_s = chance.choices(disks_s, k=1 if alike else self.voters)
-        """How long a voter's disk takes: all of them the same, or each its own time."""
+        """Ranges of disk latency: the same for all voters, or a range for each voter."""
 
     def cluster(self, loop: SimLoop) -> QuorumCluster:
-        """Return a world of this shape, not yet started."""
+        """Return a cluster with these parameters, not yet started."""
         cluster = QuorumCluster(loop, self.voters, compaction=self.compaction, sizes=self.sizes)
         for host, offload_s in zip(cluster.hosts.values(), cycle(self.offloads_s), strict=False):
             host.offload_s = offload_s

@@ -1,7 +1,7 @@
-"""Admin clients of a simulated cluster: each changes its own resources, and remembers the promises to it.
+"""Admin clients of a simulated cluster. Each changes its own resources, and records what must be true afterwards.
 
-After every response a client knows what must be there; after a lost response, what may be. Then it leaves that topic
-(or that user's quota) alone, since a pending request may change it at any later time.
+A response determines the state of the resource. After a lost response, two states are possible. The client then no
+longer uses that topic (or that user's quota), since the request may take effect at any later time.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ USER: Final = "user"
 QUOTA: Final = "producer_byte_rate"
 
 MAX_TOPICS: Final = 6
-"""The topics that a client has at a time, so that an image stays small."""
+"""Limit for topics of a client, so that metadata images stay small."""
 
 ABSENT: Final = None
-"""The setting of a topic that does not exist."""
+"""Stands for the setting of a topic that does not exist."""
 
 
 class Promises:
-    """The promises to all clients together. `broken` says what was wrong with an answer."""
+    """The expected metadata after the responses to all clients. `broken` lists wrong responses."""
 
     def __init__(self) -> None:
         self.topics: dict[str, frozenset[str | None]] = {}
-        """The possible values of a topic's setting; ABSENT is one possibility."""
+        """The possible values of each topic's setting. ABSENT: the topic may not exist."""
         self.quotas: dict[str, frozenset[float | None]] = {}
-        """The possible quotas of users; None: there is none."""
+        """The possible quotas of each user. None: the user may have no quota."""
         self.producer_ids: set[int] = set()
         self.broken: list[str] = []
         self.answers = 0
@@ -78,7 +78,7 @@ def _shown(possible: Collection[str | None]) -> str:
 
 
 class Admin:
-    """One client, with one request at a time, each to a broker of its choice."""
+    """A client with one request at a time, each to a random broker."""
 
     def __init__(self, name: str, cluster: SimCluster, promises: Promises, chance: random.Random) -> None:
         self.name = name
@@ -91,14 +91,14 @@ class Admin:
             for node_id, sim_node in cluster.nodes.items()
         }
         self._mine: list[str] = []
-        """Topics that are certainly there."""
+        """Topics that certainly exist."""
         self._user = name
-        """No other part of the scenario changes the quota of this user."""
+        """A user whose quota only this client changes."""
         self._number = 0
         self.pause_s = chance.choice((0.05, 0.1, 0.2))
 
     async def run(self) -> None:
-        """Change things until `stopping` is set."""
+        """Send random requests until `stopping` is set."""
         while not self.stopping:
             node_id = self._chance.choice(sorted(self._clients))
             deeds: list[Callable[[int], Any]] = [self.take_producer_id, self.limit]
@@ -111,7 +111,7 @@ class Admin:
         self.done = True
 
     async def _ask(self, node_id: int, api_key: int, message: Any) -> Any:
-        """Return the response, None if none came."""
+        """Return the response, or None if it was lost."""
         try:
             response = await self._clients[node_id].ask_any(api_key, message)
         except AWAY:
@@ -121,7 +121,7 @@ class Admin:
         return response
 
     async def create(self, node_id: int) -> bool:
-        """Create a topic under a name that was never used; True if that was acknowledged."""
+        """Create a topic with a new name. Return whether that was acknowledged."""
         self._number += 1
         name, value = f"{self.name}-{self._number}", str(1_000_000 + self._number)
         topics = self.promises.topics
@@ -139,7 +139,7 @@ class Admin:
         return code == NONE
 
     async def delete(self, node_id: int) -> None:
-        """Delete a topic of our own."""
+        """Delete a topic that this client created."""
         name = self._mine.pop(self._chance.randrange(len(self._mine)))
         topics = self.promises.topics
         before, topics[name] = topics[name], topics[name] | {ABSENT}
@@ -155,7 +155,7 @@ class Admin:
         elif code == UNKNOWN_TOPIC and seen:
             self.promises.broken.append(f"topic {name} was deleted once and refused as unknown")
         elif code == UNKNOWN_TOPIC:
-            topics[name] = before | {ABSENT}  # a broker that had not seen it cannot know
+            topics[name] = before | {ABSENT}  # this broker did not know the topic yet
 
     def _shows(self, node_id: int, name: str) -> bool:
         node = self._cluster.nodes[node_id].node
@@ -200,7 +200,7 @@ class Admin:
             self._user = f"{self.name}-{self._number}"
 
     async def take_producer_id(self, node_id: int) -> None:
-        """Become an idempotent producer: no other may have the same id."""
+        """Request a producer id, as an idempotent producer does. No id may be given twice."""
         make = shapes(INIT_PRODUCER_ID)
         request = make.InitProducerIdRequest(transactional_id=None, producer_id=-1, producer_epoch=-1)
         response = await self._ask(node_id, INIT_PRODUCER_ID, request)

@@ -1,8 +1,9 @@
-"""Members of share groups acknowledge records while leaders and share coordinators die, hang and lose each other.
+"""Share groups consume while partition leaders and share coordinators crash, hang and lose their connections.
 
-What is accepted is not delivered again, and all else is delivered until it is settled (`ShareGroupModel`). The scenario
-strikes between acquiring and acknowledging, between a write of a state and its answer, and just after an answer.
-Records are deleted under their locks. Wall clocks jump: locks are timed by another clock.
+`ShareGroupModel` checks that accepted records are not delivered again, and that all others are delivered until they are
+accepted, rejected or out of deliveries. Faults hit three moments: between acquire and acknowledgement, between the
+write of a share state and its response, and just after a response. Records are also deleted while they are
+locked. Wall clocks jump, which must not matter, as locks expire by the monotonic clock.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ WORKERS: Final = 3
 
 DAY_MS: Final = 86_400_000
 SETTLED_S: Final = 20.0
-"""After the last fault, calm members have accepted all records within this, virtual seconds."""
+"""Deadline after the last fault for members to accept all records, virtual seconds."""
 
 TRANSACTIONAL: Final = 0.1
-"""How often a look at the leader writes a batch or marker of a transaction."""
+"""Probability that a visit to the leader writes a transactional batch or a marker."""
 
 PRODUCER_IDS: Final = (7_000, 7_001)
-"""The producers of transactions, which overlap: the first to begin may be the last to end."""
+"""Two transactional producers. Their transactions overlap: the first to begin may be the last to end."""
 
 MOVED_S: Final = 5.0
-"""A leadership moves within this after its broker is cut off, virtual seconds."""
+"""Deadline for a leadership to move after its broker is cut off, virtual seconds."""
 
 SETTINGS: Final = {
     "offsets.topic.num.partitions": "1",
@@ -67,7 +68,7 @@ SEGMENTS: Final = ("600", "16384")
 
 
 class ShareGroups(Leaving):
-    """The stage: a topic of jobs, and members of share groups that work on them."""
+    """The cluster, a topic of jobs, and the members of two share groups that consume it."""
 
     def __init__(self, loop: SimLoop) -> None:
         chance = loop.stream("share-groups")

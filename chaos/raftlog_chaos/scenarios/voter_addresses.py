@@ -1,7 +1,7 @@
-"""Addresses in the scenario `voters-change`.
+"""Changes of voters' addresses in the scenario `voters-change`.
 
-Voters that have moved ask for their new address themselves, as in a control plane. No set may ever name an address at
-which its voter has not listened.
+A voter that starts at another address sends UpdateVoter to the leader, as a node does. No committed set of voters may
+name an address at which its voter never listened.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster, WatchedNode
 from raftlog_chaos.simulator.env import SimEnv
 
 ASK_S: Final = 10.0
-"""How long a voter asks for its new address, virtual seconds."""
+"""Timeout of an UpdateVoter request, virtual seconds."""
 
 
 class OwnMoves:
-    """Has voters that have moved ask each new leader for their new address, over the network."""
+    """Has each voter with a new address send UpdateVoter to every new leader, over the network."""
 
     def __init__(self, cluster: QuorumCluster) -> None:
         self._cluster = cluster
 
     def watch(self, quorum: Quorum, machine: WatchedNode) -> None:
-        """Start with a node that has not started yet."""
+        """Watch a node. Call this before the node starts."""
         env = SimEnv(self._cluster.hosts[quorum.node_id])
         client = ControllerClient(env, quorum, local=lambda: quorum.on_request)
         moves, changed = OwnMove(quorum, partial(_ask, client)), machine.leadership_changed
@@ -57,7 +57,7 @@ async def _ask(client: ControllerClient, request: UpdateVoter) -> None:
 
 
 class HeardAddresses:
-    """Where each node has ever listened, and the check of committed sets against that."""
+    """The addresses at which each node has ever listened, and a check of committed voter sets against them."""
 
     def __init__(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         self._heard = {node: {address} for node, address in addresses.items()}
@@ -66,7 +66,7 @@ class HeardAddresses:
         self._heard[node].add(address)
 
     def check(self, record: VotersRecord) -> None:
-        """Raise AssertionError if a set names an address where its voter has not listened."""
+        """Raise AssertionError if a voter set names an address at which that voter never listened."""
         for node, address in record.addresses().items():
             assert address in self._heard[node], (
                 f"the set names {address} for node {node}, which it never had"

@@ -119,7 +119,7 @@ class VotersProperties(RaftProperties):
         ]
 
     def forget(self, node: int) -> None:
-        """A node has lost its disk, and with it its terms and votes."""
+        """Forget the terms and votes of a node that lost its disk."""
         self._terms.pop(node, None)
         self._votes = {each: voted for each, voted in self._votes.items() if each[0] != node}
 
@@ -322,7 +322,10 @@ class VotersChange(FailingVoters):
                 await self._add(node)
 
     async def rivals(self, record: VotersRecord) -> None:
-        """Two leaders in turn change four voters, and neither reaches the others: the erratum of 2015."""
+        """Have two leaders in turn change a set of four voters, each cut off from the others.
+
+        This is the bug in single-server membership changes that Ongaro reported in 2015.
+        """
         first = self.cluster.leading()
         if first is None or first not in record.ids:
             return
@@ -360,7 +363,7 @@ class VotersChange(FailingVoters):
         return not core.is_leader or core.match_index(node) >= core.commit_index
 
     async def replace(self, record: VotersRecord) -> None:
-        """A voter loses its disk: it is removed with its former directory, and added with the new."""
+        """Replace the disk of a voter: remove the voter with its former directory id, and add it with the new."""
         node = self.chance.choice(record.ids)
         others = [each for each in record.ids if each != node]
         self._stays_down = node

@@ -1,8 +1,8 @@
-"""The cluster of docker-compose.yml, in a project of its own: containers are killed, paused, cut off, restarted.
+"""A testbed of the containers in docker-compose.yml, which can be killed, paused, partitioned and restarted.
 
-It publishes the ports in docker-compose.yml, so no other cluster of that file may run beside it. Links are cut with
-iptables in the network namespaces of the containers, which needs root; the image needs no preparation. The containers,
-their network and their volumes are gone when the place is closed.
+The cluster is a Compose project of its own. It publishes the ports in docker-compose.yml, so no other cluster of that
+file may run at the same time. Links are cut with iptables in the containers' network namespaces. That needs root, but
+no special image. Closing the testbed removes the containers, their network and their volumes.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NODES: Final = 3
 HOST_PORT: Final = 19090
 """Node N is published at this port + N."""
 COMMAND_S: Final = 600.0
-"""For what the engine is asked to do; the first time it builds an image."""
+"""Timeout of a docker command; the first run builds the image."""
 LOG_LINES: Final = 200_000
 
 
 class _Container(NamedTuple):
-    """The engine's state of one container."""
+    """The state of one container, from `docker inspect`."""
 
     state: str
     """"running", "paused", "exited", ..."""
@@ -67,15 +67,15 @@ class ComposeTestbed:
         self._down: set[int] = set()
         self._fallen: dict[int, str] = {}
         self._bad: dict[tuple[int, int], float] = {}
-        """(source, target) -> the share of packets that get lost; 1.0 is a cut."""
+        """The packet loss of each (source, target) link, from 0 to 1.0, which is a cut."""
         self._seen: dict[int, _Container] = {}
         self._logged = 0
-        """Bytes of all logs."""
+        """The size of all logs so far, in bytes."""
 
-    # --- the whole
+    # --- the cluster
 
     async def open(self) -> None:
-        """Bring everything up. Raises Unavailable with the engine's own words, or Stalled."""
+        """Start all containers. Raises Unavailable with docker's message, or Stalled."""
         await self._run(*self._compose, "up", "--detach")
         for node_id in self.nodes:
             container = await self._run(*self._compose, "ps", "--all", "--quiet", f"node{node_id}")
@@ -83,7 +83,7 @@ class ComposeTestbed:
         await wait_until_async(self._is_healthy, "every container is healthy", seen=self._progress)
 
     async def _is_healthy(self) -> bool:
-        """Whether all are; raises Unavailable when a container has ended."""
+        """Return whether all containers are healthy. Raises Unavailable if a container has exited."""
         self._seen = await self._inspect()
         ended = [node_id for node_id, each in self._seen.items() if each.state == "exited"]
         if ended:
@@ -114,10 +114,10 @@ class ComposeTestbed:
         return dict(self._fallen)
 
     def violations(self) -> Sequence[str]:
-        """Return none: no bit is flipped here, and whether a container hangs after SIGTERM is not watched."""
+        """Return none: this testbed flips no bits, and does not check that a container ends after SIGTERM."""
         return ()
 
-    # --- what it is like
+    # --- state
 
     async def view(self) -> ClusterState:
         containers = await self._inspect()
@@ -137,7 +137,7 @@ class ComposeTestbed:
         found = json.loads(await self._run("docker", "inspect", *self._ids.values()))
         return dict(zip(self._ids, map(_container, found), strict=True))
 
-    # --- life and death
+    # --- processes
 
     async def start(self, node_id: int) -> None:
         await self._run("docker", "start", self._ids[node_id])
@@ -174,7 +174,7 @@ class ComposeTestbed:
         await self._shape_links()
 
     async def _shape_links(self) -> None:
-        """Make the rules in every running container's namespace what they should be."""
+        """Rewrite the iptables rules of every running container."""
         containers = await self._inspect()
         for target, container in containers.items():
             if not container.pid:
@@ -196,9 +196,9 @@ class ComposeTestbed:
             await self._run(*inside, "iptables", "-w", *rule)
         except Unavailable:
             if _is_alive(container.pid):
-                raise  # a cut without effect must not count as a cut; a container may end meanwhile
+                raise  # the link was not cut; if the container has ended, that does not matter
 
-    # --- what this place lacks
+    # --- not available in this testbed
 
     async def power_cut(self, node_id: int) -> None:
         raise NotImplementedError
@@ -227,10 +227,10 @@ class ComposeTestbed:
     async def set_start_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 
-    # --- the engine
+    # --- docker
 
     async def _run(self, *command: str, fails: bool = False) -> str:
-        """Return what a command printed; raises Unavailable with its last words unless it may fail."""
+        """Return the output of a command. Raises Unavailable with its last line if it fails, unless `fails`."""
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -279,7 +279,7 @@ def _compose_file() -> Path:
 
 
 def _write_overrides(directory: Path, settings: Mapping[str, str]) -> Path:
-    """Write a compose file that gives these settings to every node, and leaves none to the restart policy."""
+    """Write a compose file with these settings for every node, and without a restart policy."""
     environment = {environment_name(name): value for name, value in settings.items()}
     own = {"environment": environment, "restart": "no"}
     make_folders(directory)
@@ -289,7 +289,7 @@ def _write_overrides(directory: Path, settings: Mapping[str, str]) -> Path:
 
 
 def why_not_here() -> str:
-    """Return what is missing for this testbed, or ""."""
+    """Return the reason why this machine cannot have this testbed, or ""."""
     if shutil.which("docker") is None:
         return "there is no docker client"
     try:
@@ -302,7 +302,7 @@ def why_not_here() -> str:
 async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
 ) -> ComposeTestbed:
-    """Build what is not built, start the cluster and return it once every node is healthy. Raises Unavailable."""
+    """Build the image if needed, start the cluster, and return once every node is healthy. Raises Unavailable."""
     if nodes != NODES:
         raise Unavailable(f"docker-compose.yml has {NODES} nodes, not {nodes}")
     if reason := why_not_here():

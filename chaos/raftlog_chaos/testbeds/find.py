@@ -1,4 +1,4 @@
-"""Find the suites and the testbeds, in this package and in the folder of `--chaos-dir`."""
+"""Finds suites and testbeds, in this package and in the folder of `--chaos-dir`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raftlog_chaos.testbeds.testbed import Ability
 
 SUITES: Final = Path(__file__).parents[1] / "suites"
 NAMES: Final = ("processes", "namespaces", "compose")
-"""The testbeds of this package, in the order in which they are tried: the least demanding first."""
+"""The testbeds of this package, in the order in which they are tried: fewest requirements first."""
 
 
 def find_suites(folder: Path | None) -> Path:
@@ -40,7 +40,7 @@ class TestbedKind:
         return frozenset(self._module.ABILITIES)
 
     def why_not_here(self) -> str:
-        """Return why this machine has no such testbed, "" if it should have it."""
+        """Return the reason why this machine cannot have such a testbed, or ""."""
         return str(getattr(self._module, "why_not_here", str)())
 
     def lacks(self, faults: Iterable[str]) -> list[str]:
@@ -50,7 +50,7 @@ class TestbedKind:
     async def open(
         self, directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int, secured: bool = False
     ) -> OpenTestbed:
-        """Start a cluster with its files in that folder. Raises Unavailable, or what starting it raises."""
+        """Start a cluster with its files in `directory`. Raises Unavailable, or the error of the start."""
         more: dict[str, bool] = {}
         if secured:
             if not getattr(self._module, "CAN_SECURE", False):
@@ -63,7 +63,7 @@ class TestbedKind:
 
 
 def _load(path: Path) -> ModuleType:
-    """Return the module in a file that is part of no package."""
+    """Import a file that is not part of a package."""
     name = f"raftlog_chaos_testbed_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None, path
@@ -73,9 +73,7 @@ def _load(path: Path) -> ModuleType:
 
 
 def find_testbeds(folder: Path | None = None) -> dict[str, TestbedKind]:
-    """Return this package's testbeds by name, in the order of NAMES, then the testbeds in `testbeds` of the given
-    folder.
-    """
+    """Return testbeds by name: first this package's in the order of NAMES, then the files in `folder`/testbeds."""
     modules = {name: importlib.import_module(f"raftlog_chaos.testbeds.{name}") for name in NAMES}
     own = sorted((folder / "testbeds").glob("[!_]*.py")) if folder is not None else []
     modules |= {path.stem: _load(path) for path in own}
@@ -83,6 +81,6 @@ def find_testbeds(folder: Path | None = None) -> dict[str, TestbedKind]:
 
 
 def fitting(testbeds: Mapping[str, TestbedKind], faults: Iterable[str]) -> list[TestbedKind]:
-    """Return the testbeds in the order in which to try them: first the testbeds that can inject most of the faults."""
+    """Return the testbeds in the order to try them: first the testbed that can inject the most faults."""
     names = tuple(faults)
     return sorted(testbeds.values(), key=lambda each: len(each.lacks(names)))

@@ -1,4 +1,4 @@
-"""Topics that come and go: created, written to and deleted, some under a name that was used before."""
+"""Topics that are created, written to and deleted, often with the name of a deleted topic."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from raftlog_chaos.workloads.raw_client import (
 
 PRODUCE: Final = 0
 NAMES: Final = 3
-"""Topics that are used in turn."""
+"""The number of topic names."""
 UNKNOWN_TOPIC, EXISTS, INVALID_REPLICATION_FACTOR, NOT_CONTROLLER = 3, 36, 38, 41
 NOT_NOW: Final = RETRIABLE | {INVALID_REPLICATION_FACTOR, NOT_CONTROLLER}
-"""Retriable errors; for instance, too few brokers are alive for the replication factor."""
+"""Retriable errors. INVALID_REPLICATION_FACTOR: too few brokers are alive."""
 
 
 class Churn:
-    """`run` creates and deletes until `stopping`, then deletes the remaining topics; when it is `done`, `names` must be
-    gone.
+    """Creates and deletes topics until `stopping`, then deletes all. Once `done`, no topic of `names` may exist.
 
-    Until it is `over` it keeps deleting, since a creation without a response may still be carried out.
+    It repeats the deletions until `over`, since a CreateTopics without a response may still take effect.
     """
 
     def __init__(self, client: Client, *, history: Observations, chance: random.Random) -> None:
@@ -70,7 +69,7 @@ class Churn:
         return deleted
 
     async def _change(self, api_key: int, request: Any, name: str, done_before: int) -> bool:
-        """Send the request once; return whether it is done, now or before."""
+        """Send the request once. Return whether the change is made, by this request or an earlier request."""
         try:
             response = await self.client.ask_any(api_key, request)
         except AWAY:
@@ -91,4 +90,6 @@ class Churn:
         except AWAY:
             pass
         finally:
-            self.client.leaders.pop((name, 0), None)  # the next topic of this name counts its epochs anew
+            self.client.leaders.pop(
+                (name, 0), None
+            )  # leader epochs of the next topic of this name begin again

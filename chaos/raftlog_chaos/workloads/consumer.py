@@ -1,4 +1,4 @@
-"""A consumer of one partition that reads all the time, and looks up the end of the log now and then."""
+"""A consumer of one partition that fetches continuously, and sends ListOffsets now and then."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_NOW: Final = RETRIABLE | {OFFSET_NOT_AVAILABLE}
 
 
 class Consumer:
-    """Blames the broker for gaps, changes, an end that goes back, and for losing the consumer's position."""
+    """A consumer that reports gaps, changed records, a log end that moves back, and a refused fetch offset."""
 
     def __init__(
         self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random
@@ -34,9 +34,9 @@ class Consumer:
         self.last_read = LastRead()
         self.latest = 0
         self.rewinds = True
-        """Whether it goes back now and then."""
+        """Whether it seeks back now and then, and reads records again."""
         self.pause_s = 0.0
-        """Between two answered requests, seconds."""
+        """Pause between two requests, seconds."""
         self._chance = chance
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class Consumer:
         return await (self._list_latest() if self._chance.random() < 0.2 else self._fetch())
 
     async def _confirm(self) -> int:
-        """Ask a new leader whether it has the last read record."""
+        """Check with OffsetForLeaderEpoch that a new leader has the last read record."""
         code, wrong = await self.last_read.ask(self.client, *self.where)
         if wrong:
             self.history.blame(wrong)
@@ -73,7 +73,7 @@ class Consumer:
         return code
 
     def _rewind(self) -> None:
-        """Read again: the same offsets give the same records."""
+        """Seek back. The same offsets must return the same records."""
         back = self._chance.choice((1, 10, 100, 100, 1_000_000))
         self.offset = max(0, self.offset - back)
 

@@ -96,7 +96,7 @@ class Leader(NamedTuple):
 
 
 def shapes(api_key: int) -> Any:
-    """Builders of the request of an API in the version used here."""
+    """Return the builders of an API's request, in the version that this client uses."""
     return request_builders(api_key, VERSIONS[api_key])
 
 

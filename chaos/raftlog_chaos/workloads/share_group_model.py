@@ -1,12 +1,15 @@
-"""What one partition owes to the members of a share group (KIP-932), judged by what they and its leaders saw.
+"""The guarantees of a share group (KIP-932) for one partition, checked against the responses of its leaders.
 
-A record that was accepted is not delivered again once its member has the answer. No record is lost: it is delivered
-until it is accepted, rejected, or out of deliveries. A record has one holder at a time. Its delivery count only grows
-under one leader, and never passes the limit. The start offset never goes back.
+- Once a member has the response that confirms ACCEPT, its record is not delivered again.
+- No record is lost. It is delivered until a member accepts or rejects it, or until its delivery limit is reached.
+- At any time, at most one member holds the lock of a record.
+- Under one leader, the delivery count of a record only grows. It never exceeds the limit.
+- The share partition's start offset never moves back.
 
-A delivery counts as later than an answer if a later leader made it. Under the same leader its count has to be higher,
-or its request was sent after the answer. A leader that does not know yet that it was replaced may deliver what its
-successor has settled, as in Apache Kafka. But it can't settle anything: the share coordinator refuses its writes.
+A delivery counts as later than a response if a later leader made it. Under the same leader, its delivery count must be
+higher, or its request was sent after the response. A replaced leader that does not know of its successor may still
+deliver records that the successor has completed, as in Apache Kafka. But its acknowledgements have no effect, because
+the share coordinator fences its writes.
 """
 
 from __future__ import annotations
@@ -24,16 +27,16 @@ from raftlog_chaos.workloads.observations import Observations, TopicIndex
 from raftlog_chaos.workloads.share_member import RELEASE, RENEW
 
 SLACK_S: Final = 1.0
-"""How much later than the leader a member may learn that its session ended."""
+"""Longest time from the end of a member's share session on the leader until the member knows, seconds."""
 
 Reign = LedSharePartition | None
-"""The leader's object that a response came from; None if that is uncertain."""
+"""The leader's object for the share partition, which made the response; None if that is uncertain."""
 
 
 class Hold:
-    """A record that a member was given, until the member gave it up.
+    """A record that a member acquired and has not acknowledged.
 
-    Its lock lasts at least until `locked_until`, and has expired by `over_at`.
+    The lock lasts at least until `locked_until`, and has expired by `over_at`.
     """
 
     __slots__ = (

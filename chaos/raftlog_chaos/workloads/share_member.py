@@ -1,6 +1,6 @@
 """A member of a share group that reads one partition, with raw requests (KIP-932).
 
-It counts the epochs of its share session, and knows no more. Callers choose the records and judge the responses.
+It keeps only the epoch of its share session. Callers choose which records to acknowledge, and check the responses.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ ALTER_OFFSETS: Final = ApiKey.ALTER_SHARE_GROUP_OFFSETS
 
 FINAL_EPOCH: Final = -1
 LEAVES: Final = -1
-"""The member epoch of the last heartbeat."""
+"""The member epoch in a heartbeat that leaves the group."""
 
 RETRY_S: Final = 0.5
 
 RENEWS: Final = {"is_renew_ack": True, "max_wait": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
-"""The fields of a ShareFetch that renews locks: it fetches nothing."""
+"""Fields of a ShareFetch that only renews locks and fetches no records."""
 
 Ack = tuple[int, int, list[int]]
 """An acknowledgement batch: first offset, last offset, types."""
 
 
 class ShareMember:
-    """One member. `topic_id` is set before the first request; requests go to `address`, a leader."""
+    """A member. Its requests go to the partition's leader. `topic_id` must be known before the first request."""
 
     def __init__(
         self, client: Client, name: str, where: tuple[str, int], *, group: str, version: int = NEWEST
@@ -60,7 +60,7 @@ class ShareMember:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the partition's leader is. LookupError if no leader is known."""
+        """Host and port of the partition's leader. Raises LookupError while no leader is known."""
         return self.client.address_of(self.topic, self.index)
 
     async def join(self) -> None:
@@ -83,7 +83,7 @@ class ShareMember:
             await asyncio.sleep(RETRY_S)
 
     async def leave(self) -> None:
-        """Leave the group, as its coordinator sees it. The share session goes on."""
+        """Leave the group with a heartbeat to its coordinator. The share session with the leader stays open."""
         make = request_builders(HEARTBEAT, 1)
         message = make.ShareGroupHeartbeatRequest(
             group_id=self.group, member_id=self.name, member_epoch=LEAVES, subscribed_topic_names=None

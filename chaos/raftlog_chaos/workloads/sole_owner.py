@@ -1,8 +1,9 @@
-"""Consume, transform, produce exactly once, by workers that each have their own transactional id.
+"""Exactly-once workers (consume, transform, produce), each with a transactional id of its own.
 
-They are never fenced. Workers of the first kind never sleep, and their transactions do not time out. Whatever dies, no
-broker has a reason to refuse them for good. Transactions of the other kind do time out: the worker goes on with the
-next epoch, which is its own.
+No other producer has the id, so no worker may ever be fenced by another. There are two kinds:
+
+- `SoleOwner` finishes its transactions before they time out. Whatever crashes, its requests must succeed after retries.
+- `SlowOwner` sleeps until its transactions time out. It then continues with the next producer epoch (KIP-360).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from raftlog_chaos.workloads.observations import TopicIndex
 from raftlog_chaos.workloads.txn_client import Refused, TransactionalProducer
 
 MAX_VOID_ANSWERS: Final = 2
-"""Limit for a run. A marker that a new coordinator repeats may come during the verification of the next transaction."""
+"""Most void answers in a run. A new coordinator may send a marker again while the next transaction is verified."""
 
 
 class LongProducer(TransactionalProducer):
@@ -24,12 +25,12 @@ class LongProducer(TransactionalProducer):
 
 
 class SoleOwner(ExactlyOnceWorker):
-    """The only worker with its id."""
+    """The only worker with its transactional id. Its transactions do not time out."""
 
     kind: type[TransactionalProducer] = LongProducer
     rests_s = (0.2,)
     own: TransactionalProducer | None = None
-    """The producer that it has made last."""
+    """The producer that this worker created last."""
 
     def producer(self) -> TransactionalProducer:
         self.own = super().producer()
@@ -52,12 +53,12 @@ class SoleOwner(ExactlyOnceWorker):
 
 
 class SlowOwner(SoleOwner):
-    """The only worker with its id, which sleeps through its transactions' timeout."""
+    """The only worker with its transactional id. It sleeps until its transactions time out."""
 
     kind = TransactionalProducer
 
     async def _go_on(self, producer: TransactionalProducer) -> None:
-        """A refusal ends a transaction but not its producer, which requests the next epoch with its own (KIP-360)."""
+        """Continue after a refusal with the same producer: its InitProducerId asks for the next epoch (KIP-360)."""
         try:
             await super()._go_on(producer)
         except LookupError as error:

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): their members, their offsets, and the reset of these."""
+"""Routes for share groups (KIP-932): list them, describe members and offsets, reset offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARE: Final = "share"
 
 
 class ShareGroupName(msgspec.Struct):
-    """A share group in the list. `state` is EMPTY without members, else STABLE."""
+    """A share group in the list. `state` is STABLE if the group has members, otherwise EMPTY."""
 
     share_group_id: str
     state: str
@@ -47,7 +47,7 @@ class SharedPartition(msgspec.Struct):
 
 
 class ShareOffset(msgspec.Struct):
-    """The offset of a group in a partition: all records before `start_offset` are done. Null: not known yet."""
+    """The offset of a group in a partition: all records before `start_offset` are done. Null until it is known."""
 
     topic_name: str
     partition_id: int

@@ -47,7 +47,7 @@ class StartOffset(msgspec.Struct, forbid_unknown_fields=True):
 def _port(call: Call) -> TransactionPort:
     if call.node.transactions is None:
         raise ApiError(503, "this node is not a broker: ask a broker")
-    return call.node.transactions
+    return call.node.transactions()
 
 
 async def list_transactions(call: Call) -> TransactionalIds:

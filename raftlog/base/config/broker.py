@@ -14,14 +14,17 @@ from typing import Any, NamedTuple
 
 from raftlog.base.config import network
 from raftlog.base.config.connections import ConnectionSettings, ListenerLimits
+from raftlog.base.config.defaults import TopicDefaults
+from raftlog.base.config.group import ConsumerGroupSettings
 from raftlog.base.config.limits import MemorySettings, MetadataBounds, QuorumSettings
 from raftlog.base.config.network import Listener
 from raftlog.base.config.oauth import ListenerOauth, OauthSettings
-from raftlog.base.config.security import ListenerLogins, SecuritySettings
+from raftlog.base.config.security import ListenerLogins, SecuritySettings, read_cluster_secret
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, Kind, setting
+from raftlog.base.config.share import ShareGroupSettings
 from raftlog.base.config.tls import ListenerTls, TlsSettings
 from raftlog.base.config.topic import HOUR_MS, MINUTE_MS
-from raftlog.base.handshake import SECRET_MIN_BYTES
+from raftlog.base.config.transactions import TransactionSettings
 
 MIB = 1 << 20
 ROLES = ("broker", "controller")
@@ -51,18 +54,13 @@ def _read_roles(text: str) -> frozenset[str]:
     return roles
 
 
-def _read_secret(text: str) -> bytes:
-    secret = text.encode()
-    if len(secret) < SECRET_MIN_BYTES:
-        raise ValueError(
-            f"must have at least {SECRET_MIN_BYTES} bytes; unset, it is derived from controller.quorum.voters"
-        )
-    return secret
-
-
 @dataclass(frozen=True, eq=False)
 class NodeConfig(
     MemorySettings,
+    ConsumerGroupSettings,
+    ShareGroupSettings,
+    TransactionSettings,
+    TopicDefaults,
     MetadataBounds,
     QuorumSettings,
     ConnectionSettings,
@@ -96,7 +94,7 @@ class NodeConfig(
         "password",
         b"",
         "Proves to other nodes that this one belongs to the cluster; unset, it is derived from the voters",
-        read=_read_secret,
+        read=read_cluster_secret,
         show=lambda secret: "[hidden]" if secret else "",
     )
 
@@ -368,8 +366,8 @@ class NodeConfig(
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms",
         "long",
-        5_000,
-        "How often high watermarks are noted",
+        1_000,
+        "How often high watermarks are written: a restarted follower refuses a leader that lacks what was below them",
         at_least=1,
     )
     leader_replication_throttled_rate: int = setting(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raftlog.base.config.setting import INT_MAX, setting
-from raftlog.base.config.share import LATEST, AutoOffsetReset, ShareGroupSettings, read_auto_offset_reset
+from raftlog.base.config.share import LATEST, AutoOffsetReset, read_auto_offset_reset
 
 CONSUMER_ASSIGNORS = ("uniform", "range")
 
@@ -23,7 +23,7 @@ def _read_assignors(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ConsumerGroupSettings(ShareGroupSettings):
+class ConsumerGroupSettings:
     """The limits of all consumer groups of a broker, and the bounds of a group's own configs."""
 
     group_consumer_assignors: tuple[str, ...] = setting(

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.base.config.group import ConsumerGroupSettings
 from raftlog.base.config.setting import INT_MAX, setting
 
 MIB = 1 << 20
@@ -76,7 +75,7 @@ class MetadataBounds:
 
 
 @dataclass(frozen=True, eq=False)
-class MemorySettings(ConsumerGroupSettings):
+class MemorySettings:
     """The budget for memory, and its two largest parts."""
 
     raftlog_memory_max_bytes: int = setting(

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from raftlog.base.config.setting import setting, words
+from raftlog.base.handshake import SECRET_MIN_BYTES
 from raftlog.base.principals import parse_super_users
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -54,6 +55,16 @@ class Override(NamedTuple):
     listener: str
     mechanism: str | None
     name: str
+
+
+def read_cluster_secret(text: str) -> bytes:
+    """Return the secret of the cluster's own connections. Raise ValueError if it is too short."""
+    secret = text.encode()
+    if len(secret) < SECRET_MIN_BYTES:
+        raise ValueError(
+            f"must have at least {SECRET_MIN_BYTES} bytes; unset, it is derived from controller.quorum.voters"
+        )
+    return secret
 
 
 def _read_authorizer(name: str) -> str:

@@ -1,6 +1,6 @@
-"""The brokers' configs of share groups and of `__share_group_state`, and where a share group begins to read (KIP-932).
+"""Broker configs of share groups and of `__share_group_state`, and the type of `share.auto.offset.reset` (KIP-932).
 
-Only the tables; names, defaults and bounds are Apache Kafka 4.3's.
+Names, defaults and bounds are as in Apache Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from raftlog.base.config.defaults import TransactionSettings
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, setting
 
 SHARE_ASSIGNORS: Final = ("simple",)
@@ -26,11 +25,17 @@ _DURATION: Final = re.compile(
     + r"(?:([+-]?)(\d+)(?:[.,](\d{0,9}))?S)?)?",
     re.ASCII | re.IGNORECASE,
 )
-"""A duration as in ISO 8601, in days and less. Java reads signs before each part, and a comma for the point."""
+"""An ISO 8601 duration of days, hours, minutes and seconds, with the syntax that Java reads.
+
+Each part may have a sign, and the seconds may have a decimal comma.
+"""
 
 
 class AutoOffsetReset(NamedTuple):
-    """Where a share group begins to read a partition. `text` is the config; `duration_ms` is for `by_duration`."""
+    """A value of `share.auto.offset.reset`: the offset at which a share group begins to read a partition.
+
+    `text` is the value as it was configured. `duration_ms` is set only for `by_duration`.
+    """
 
     strategy: Literal["latest", "earliest", "by_duration"]
     text: str
@@ -76,7 +81,7 @@ def _read_assignors(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class ShareGroupSettings(TransactionSettings):
+class ShareGroupSettings:
     """The limits of all share groups of a broker, the bounds of a group's own configs, and the share coordinators."""
 
     group_share_assignors: tuple[str, ...] = setting(

@@ -1,6 +1,6 @@
-"""What the leader of a share partition follows of its group's configs, and where the group begins (KIP-932, KIP-1240).
+"""Group configs that the leader of a share partition applies, and the group's first offset (KIP-932, KIP-1240).
 
-A group's configs may change at any time, so they are read at each use.
+Group configs may change at any time, so callers read them at each use.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ READ_COMMITTED: Final = "read_committed"
 
 
 def share_config(broker: LocalBroker, group_id: str) -> GroupConfig:
-    """Return the configs in force of a group."""
+    """Return the group configs in force: its own, over the broker's defaults."""
     return group_config(broker.config, broker.image().config("group", group_id))
 
 
 def share_limits(config: GroupConfig) -> ShareLimits:
-    """Return the limits of a share partition by its group's configs."""
+    """Return the limits that a group's configs set for its share partitions."""
     return ShareLimits(
         config.share_record_lock_duration_ms / 1_000,
         config.share_delivery_count_limit,
@@ -32,11 +32,11 @@ def share_limits(config: GroupConfig) -> ShareLimits:
 
 
 async def find_first_offset(broker: LocalBroker, replica: Partition, group_id: str) -> int:
-    """Return where a group begins to read a partition, by `share.auto.offset.reset`.
+    """Return the offset at which a group begins to read a partition, by `share.auto.offset.reset`.
 
-    A group that begins by a duration, without a record that is so new, begins at the end. Apache Kafka lets it wait for
-    such a record. Raises OffsetNotAvailable while a new leader's high watermark may be too low, NotLeaderOrFollower and
-    errors of the disk.
+    With `by_duration`, a group begins at the log end if no record is recent enough. Apache Kafka waits for such a
+    record. Raises OffsetNotAvailable while a new leader's high watermark may be too low, NotLeaderOrFollower, and
+    disk errors.
     """
     reset = share_config(broker, group_id).share_auto_offset_reset
     if reset.strategy == "by_duration":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import ConcurrentTransactions
 from raftlog.base.recurring_failures import Failure
@@ -38,6 +38,9 @@ from raftlog.coordinator.transactions.transaction_requests import (
 )
 from raftlog.metadata.image import MetadataImage
 
+if TYPE_CHECKING:
+    from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
+
 TICK_S: Final = 0.5
 """The maximum delay between a transaction's timeout and its abort, in seconds."""
 
@@ -51,7 +54,7 @@ kafka-python after 100 ms."""
 
 
 class TransactionCoordinators:
-    """All methods but the first three are client requests; failures are KafkaErrors, mostly retriable."""
+    """The transaction coordinators of one broker. Client requests fail with KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
@@ -105,6 +108,12 @@ class TransactionCoordinators:
         """Return when the oldest open or ending transaction began, by the wall clock, or None without any."""
         oldest = (min(each.counts.open_since.values()) for each in self._active() if each.counts.open_since)
         return min(oldest, default=None)
+
+    def survey(self) -> TransactionSurvey:
+        """Return a survey of the whole cluster's transactions. Its module is imported at its first use."""
+        from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
+
+        return TransactionSurvey(self._broker)
 
     def _new_shard(self, index: int, leader_epoch: int) -> TransactionCoordinatorShard:
         return TransactionCoordinatorShard(

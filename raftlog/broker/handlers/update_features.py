@@ -1,4 +1,4 @@
-"""UpdateFeatures 0-2: finalize other levels of features, all or none (KIP-584, KIP-778)."""
+"""UpdateFeatures 0-2: change the finalized levels of features, all or none (KIP-584, KIP-778)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from raftlog.security.acls import ALTER_CLUSTER
 API_KEY: Final = ApiKey.UPDATE_FEATURES
 
 MAX_UPDATES: Final = 100
-"""Features in one request; Apache Kafka has fewer than ten."""
+"""Limit for features in one request. Apache Kafka has fewer than ten features."""
 
 _UPGRADE_TYPE_FROM: Final = 1
 _RESULTS_UNTIL: Final = 1
-"""Later versions have no results of single features."""
+"""The last version with a result for each feature."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -53,9 +53,9 @@ def _update(version: int, wanted: Any) -> FeatureUpdate:
 
 
 def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
-    """An error applies to the whole request in every version, as in Apache Kafka.
+    """Return the response. In every version an error applies to the whole request, as in Apache Kafka.
 
-    Single results mean that all succeeded.
+    Results for each feature are sent only if all updates succeeded.
     """
     make = response_builders(API_KEY, version)
     failed = next((each for each in results if each.error_code), None)

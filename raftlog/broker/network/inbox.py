@@ -1,7 +1,7 @@
-"""The incoming bytes of one connection that are not handled yet, and whether it is read.
+"""The receive buffer of one connection, and the decision to read from its socket or not.
 
-It holds the beginning of an incomplete frame, or whole frames that have to wait (`is_blocked`). All of it counts
-in the memory for requests (`request_memory.py`), which may stop the reading until there is room. It knows neither
+The buffer holds the beginning of an incomplete frame, or whole frames that have to wait (`is_blocked`). Its bytes count
+in the memory for requests (`request_memory.py`), which may pause reading until there is room. This module knows neither
 responses nor the limits that block a frame.
 """
 
@@ -15,7 +15,7 @@ from raftlog.protocol.frames import PREFIX_BYTES
 
 
 class Inbox:
-    """The memory for requests knows a connection by this object: it is the `FrameReader`."""
+    """A connection's receive buffer, which is the `FrameReader` that the memory for requests sees."""
 
     __slots__ = (
         "_is_paused",
@@ -35,22 +35,24 @@ class Inbox:
         self._progress: ConnectionProgress | None = None
         self._is_paused = False
         self.rest: FrameRest | None = None
-        """The bytes held; None without any."""
+        """The held bytes, or None."""
         self.needed_bytes = PREFIX_BYTES
-        """The length of the first frame, or of its length field while that is cut off."""
+        """The length of the first frame, or of its length field until that has arrived."""
         self.is_muted = False
-        """Whether reading is paused for now, though there is room (KIP-219)."""
+        """Whether reading is paused for a throttle time, whatever the room (KIP-219)."""
         self.is_blocked = False
-        """Whether the held bytes begin with a whole frame that waits for a limit, or an invalid frame that waits for
-        earlier requests. Nothing more is read then."""
+        """Whether the first frame waits: a whole frame for a limit, or an invalid frame for earlier requests.
+
+        Reading is paused meanwhile.
+        """
         self.granted = 0
 
     def open(self, transport: asyncio.ReadTransport) -> None:
-        """Pause and resume this transport from now on."""
+        """Use this transport for pausing and resuming reads."""
         self._transport = transport
 
     def close(self) -> None:
-        """Drop the held bytes, and leave the transport alone from now on."""
+        """Drop the held bytes. The transport is not used any more."""
         self._transport = None
         self._drop()
 
@@ -64,12 +66,12 @@ class Inbox:
         self._pause()
 
     def room(self) -> memoryview:
-        """Return where to receive the next bytes, behind those held."""
+        """Return the buffer for the next bytes, after the held bytes."""
         assert self.rest is not None
         return self.rest.room(self.needed_bytes)
 
     def received(self, count: int) -> None:
-        """Note that this many bytes came into `room`."""
+        """Count bytes that were received into `room`."""
         assert self.rest is not None
         self.rest.size += count
         self._requests.arrived(self, count)
@@ -91,7 +93,7 @@ class Inbox:
                 self._requests.release(start)
 
     def read_or_stop(self, *, needs_grant: bool) -> None:
-        """Resume reading, unless a frame is blocked, or `needs_grant` and memory is short: then wait for a grant."""
+        """Resume reading, or pause it while a frame is blocked. With `needs_grant`, wait while memory is short."""
         if self.is_blocked or self.is_muted:
             self._pause()
         elif self.rest is not None and needs_grant and self._requests.is_short and not self.granted:
@@ -101,7 +103,7 @@ class Inbox:
             self._resume()
 
     def read_on(self) -> None:
-        """Resume, since there is room for the rest of the incomplete frame."""
+        """Resume reading: memory for the rest of the incomplete frame was granted."""
         self._progress = None
         self._resume()
 
@@ -110,7 +112,7 @@ class Inbox:
         if self.rest is None or self.is_blocked or self.is_muted or self._requests.is_waiting(self):
             self._progress = None
             return False
-        self.rest.trim()  # it counts as what has arrived
+        self.rest.trim()  # only bytes that have arrived count
         arrived = self.rest.size
         if self._progress is None:
             self._progress = ConnectionProgress(arrived)

@@ -104,7 +104,7 @@ class ShareGroup:
         return not (self.runner.parked or self.runner.tail.exists)
 
     def reader_view(self, group: Group) -> Group:
-        """The view for readers: the recorded state."""
+        """Return the group as describe requests see it: here the recorded state."""
         return group
 
     def on_loaded(self, now: float) -> None:

@@ -38,7 +38,7 @@ class DeleteShareOffsets(msgspec.Struct, frozen=True):
 
 
 class ShareStateChange(msgspec.Struct, frozen=True):
-    """What share coordinators have to do: initialize states with these start offsets, or delete states."""
+    """Work for share coordinators: initialize states with these start offsets, or delete states."""
 
     group_id: str
     state_epoch: int
@@ -50,7 +50,7 @@ class ShareStateChange(msgspec.Struct, frozen=True):
 
 
 class ShareChangeEnded(msgspec.Struct, frozen=True):
-    """The end of a change: the states that are initialized, and the topics whose states are deleted."""
+    """The result of a `ShareStateChange`: the states that were initialized, and the topics with states deleted."""
 
     group_id: str
     started: Partitions = {}

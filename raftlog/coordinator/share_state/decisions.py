@@ -1,8 +1,11 @@
-"""What a share coordinator decides: pure functions of a share partition's state and a request (KIP-932).
+"""Decisions of a share coordinator: pure functions of a share partition's state and a request (KIP-932).
 
-Epochs fence. A leader reads with its leader epoch, which is recorded, and so its predecessor can write no more. A start
-offset is set with a higher state epoch, and so the leader with the former state can write no more. A state that is
-deleted and begun anew has no leader epoch, and so only a leader that reads it can write.
+Two epochs fence former leaders:
+
+- A leader reads the state with its leader epoch. The read records that epoch, which fences the previous leader.
+- A new start offset comes with a higher state epoch, which fences the leader that has the former state.
+
+A state that was deleted and initialized again has no leader epoch. A leader has to read it before it can write.
 """
 
 from __future__ import annotations
@@ -29,11 +32,11 @@ from raftlog.coordinator.share_state.share_state_requests import (
 
 
 def decide_initialize(state: ShareState, request: InitializeState, *, now_ms: int) -> Decision:
-    """Begin a state. Raise FencedStateEpoch.
+    """Initialize a state. Raise FencedStateEpoch.
 
-    A request that comes again, or late, has the epoch of the state that it began. It has no effect, since a leader may
-    have changed that state. Apache Kafka begins anew if the start offset is another. The leader epoch stays: a former
-    leader does not get the new state.
+    A retried or delayed request has the epoch of the state that it initialized. It has no effect, since a leader may
+    have changed that state since then. Apache Kafka initializes again if the start offset differs. The leader epoch
+    stays, so a former leader does not get the new state.
     """
     if state.exists:
         if request.state_epoch < state.state_epoch:

@@ -64,7 +64,7 @@ class ShareState(msgspec.Struct, frozen=True):
 
     @property
     def exists(self) -> bool:
-        """Whether it is initialized."""
+        """Whether the state is initialized."""
         return self.snapshot_epoch != NO_EPOCH
 
 
@@ -79,7 +79,7 @@ class ShareSnapshot(NamedTuple):
 
 
 class ShareUpdate(NamedTuple):
-    """What changed in a state. `start_offset` is -1 where it did not."""
+    """A change of a state. `start_offset` is -1 if it is unchanged."""
 
     key: SharePartitionKey
     snapshot_epoch: int

@@ -14,8 +14,13 @@ from raftlog_chaos.workloads.port import Definite, Ends, Indefinite, Kind
 from tests.chaos.workloads.memory import POLL_RECORDS, MemoryCluster, MemoryPort
 
 Plant = Literal["", "shown", "torn", "twice", "ahead", "zombie", "hanging"]
-"""An aborted record is shown; a part of a commit is aborted; offsets are not committed or too high; a fenced
-producer commits all the same; a dead producer's transaction stays open.
+"""Faults of this fake, each of which the checker must find.
+
+- shown: consumers see an aborted record.
+- torn: a part of a commit is aborted.
+- twice, ahead: offsets are not committed, or are too high.
+- zombie: a fenced producer commits nevertheless.
+- hanging: the transaction of a dead producer stays open.
 """
 
 

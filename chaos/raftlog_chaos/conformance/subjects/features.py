@@ -1,4 +1,4 @@
-"""The levels of features, and the versions that a broker says it has."""
+"""Feature levels (UpdateFeatures), and the versions in ApiVersions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ UPGRADE: Final = 1
 SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
 Update = tuple[str, int, int]
-"""A feature, its level, and the kind of the change."""
+"""A feature, its level, and the type of the upgrade or downgrade."""
 FEATURES: Final = ("metadata.version", "group.version", "transaction.version")
-"""The features that histories ask about."""
+"""The features that are observed."""
 
 UPDATES: Final[Mapping[str, Sequence[Update]]] = {
     "none": [],
@@ -43,7 +43,7 @@ UPDATES: Final[Mapping[str, Sequence[Update]]] = {
 
 
 def update(s: Session, updates: Sequence[Update], version: int, **fields: Any) -> None:
-    """Update features, observed."""
+    """Send UpdateFeatures, and observe the response."""
     asked = [
         {
             "feature": name,

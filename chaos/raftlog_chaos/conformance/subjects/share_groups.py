@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): heartbeats, epochs, assignments, and what administrators do with offsets."""
+"""Share groups (KIP-932): heartbeats, epochs, assignments, and requests that list, set or delete offsets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHORT: Final = {
     "group.share.min.session.timeout.ms": "200",
     "group.share.session.timeout.ms": "500",
 }
-"""Settings under which a member that is silent is noticed at once, and a group has room for a single member."""
+"""Settings with a short session timeout, and groups of at most one member."""
 
 
 def share_group(s: Session, word: str = "group") -> str:
-    """Return the name of a share group, which is deleted with its members when the history ends."""
+    """Return a name for a share group. The group and its members are deleted when the history ends."""
     name = s.name(word)
     s.at_end(lambda: _delete(s, name))
     return name
@@ -35,9 +35,9 @@ def _delete(s: Session, name: str) -> None:
 
 
 class ShareMember:
-    """A member of a share group. Its epoch comes from the last answer.
+    """A member of a share group. Its epoch comes from the last response.
 
-    How many epochs a group needs until its states are made is not observed.
+    The number of epochs until a group's share states are initialized is not observed, as it may differ.
     """
 
     def __init__(self, s: Session, group: str, *topics: str, word: str = "a") -> None:
@@ -48,7 +48,7 @@ class ShareMember:
         self._s = s
 
     def settle(self) -> None:
-        """Join, and wait until all partitions are assigned: their states are made meanwhile."""
+        """Join, and wait until all partitions are assigned. Their share states are initialized meanwhile."""
         self.epoch = 0
 
         def has_all() -> bool:
@@ -67,7 +67,7 @@ class ShareMember:
         self._s.expect("the member has its partitions", has_all)
 
     def heartbeat(self, ahead: int = 0) -> None:
-        """Send a heartbeat that changes nothing, in an epoch so far ahead of the member's."""
+        """Send a heartbeat without changes, with the member's epoch plus `ahead`."""
         answer = self._s.query(
             "ShareGroupHeartbeat",
             1,

@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe and ShareGroupDescribe have in common: all but the fields of members."""
+"""The common part of ConsumerGroupDescribe and ShareGroupDescribe: everything but the fields of a member."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Operation
 
 MAX_MEMBERS: Final = 20_000
-"""The limit of members and their topics in a response. The group that reaches it is still included."""
+"""Limit for the members and their topics in one response. The group that reaches the limit is still included."""
 
 NAMES_PER_PART: Final = 10
-"""Subscribed topic names that count as one part: they are returned without a lookup."""
+"""Subscribed topic names that weigh as much as one part, because they need no lookup."""
 
 
 class DescribedKind(NamedTuple):
-    """A kind of group: what its API's response has of a group and of a member."""
+    """One of the two APIs: how it reads a group, and how it describes a member."""
 
     name: str
     check_version: Callable[[MetadataImage], None]
-    """Raises UnsupportedVersion where the cluster has no such groups."""
+    """Raises UnsupportedVersion if this kind of group is not enabled in the cluster."""
     membership_of: Callable[[Group], ConsumerMembership | None]
     assignor_of: Callable[[BrokerContext, ConsumerMembership], str]
     partitions_of: Callable[[ConsumerMembership, str], tuple[Partitions, ...]]
-    """The assignments of a member that the response has."""
+    """Returns the assignments of a member that the response contains."""
     describe_member: Callable[[BrokerContext, Any, ConsumerMembership, str], Awaitable[Any]]
 
 
 def describe_groups(
     broker: BrokerContext, request: RequestContext, message: Any, kind: DescribedKind
 ) -> Iterator[Awaitable[Any]]:
-    """Yield the part of each group. Once the response is full, the remaining groups get a retriable error."""
+    """Yield the response part of each group. Once the response is full, the remaining groups get a retriable error."""
     make = response_builders(request.api_key, request.api_version)
     answered = 0
 

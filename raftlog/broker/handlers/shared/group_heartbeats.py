@@ -1,4 +1,4 @@
-"""What ConsumerGroupHeartbeat and ShareGroupHeartbeat have in common: rights for topics, and the assignment."""
+"""The common part of ConsumerGroupHeartbeat and ShareGroupHeartbeat: authorization of topics, and the assignment."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ ANSWERED: Final = frozenset(
 
 
 class Found(NamedTuple):
-    """What a ShareFetch has of a partition: an error, or records with the offsets that were acquired of them."""
+    """The result of a ShareFetch for a partition: an error, or records and the offsets in them that were acquired."""
 
     error: KafkaError | None = None
     records: Buffer = b""

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: share sessions, acknowledgements and leaders (KIP-932)."""
+"""The common part of ShareFetch and ShareAcknowledge: share sessions, acknowledgements, current leaders (KIP-932)."""
 
 from __future__ import annotations
 
