@@ -325,8 +325,9 @@ def write_with_any_state_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_what_empty_groups_had(patch: pytest.MonkeyPatch) -> None:
-    """A leader goes on from its memory after all members have left, whatever an administrator has set since."""
+    """A leader goes on from its memory after all members have left, and does not ask if that is the state."""
     patch.setattr(LedSharePartition, "is_idle", property(lambda led: False))
+    go_on_after_a_reset(patch)
 
 
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
