@@ -17,6 +17,7 @@ from raftlog.coordinator.record_fields import (
     I64,
     NO_TAGS,
     FieldReader,
+    KeyValue,
     compact_array,
     string,
     tagged,
@@ -30,8 +31,6 @@ from raftlog.coordinator.share_state.share_state import (
     ShareUpdate,
 )
 from raftlog.sharing.delivery import DeliveryState, StateBatch
-
-KeyValue = tuple[bytes, bytes | None]
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
