@@ -135,6 +135,18 @@ def cordon(
     print(f"broker {number} gets {'no new replicas' if value == ALL_DIRS else rest}")
 
 
+@verb(broker, "unregister")
+def unregister(target: Target, number: Id) -> None:
+    """Unregister a broker that will not come back, so that nothing waits for its replicas.
+
+    If it runs, it takes no part until its process restarts. See also decommission, which moves its replicas first.
+    """
+    target.ask(
+        ApiKey.UNREGISTER_BROKER, lambda make: make.UnregisterBrokerRequest(broker_id=number), needs="ALTER"
+    )
+    print(f"broker {number} is unregistered")
+
+
 @http_verb(broker, "drain")
 def drain(
     api: HttpApi,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import (
+    BrokerIdNotRegistered,
     ClusterAuthorizationFailed,
     DelegationTokenAuthorizationFailed,
     GroupAuthorizationFailed,
@@ -42,6 +43,7 @@ LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
 
 _CODES: Final[dict[type[KafkaError], int]] = {
+    BrokerIdNotRegistered: exits.NOT_FOUND,
     UnknownTopicOrPartition: exits.NOT_FOUND,
     GroupIdNotFound: exits.NOT_FOUND,
     NoReassignmentInProgress: exits.NOT_FOUND,

@@ -9,7 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.errors import DelegationTokenNotFound, NoReassignmentInProgress, ResourceNotFound
+from raftlog.base.errors import (
+    DelegationTokenNotFound,
+    ElectionNotNeeded,
+    NoReassignmentInProgress,
+    ResourceNotFound,
+)
 from raftlog.base.machine import Decision
 from raftlog.controller import (
     acls,
@@ -35,6 +40,8 @@ from raftlog.metadata.controller_api import (
     DecommissionBroker,
     DeleteAcls,
     DrainBroker,
+    ElectionResult,
+    ElectionResults,
     ElectLeaders,
     ErrorReply,
     ExpireToken,
@@ -87,6 +94,22 @@ def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResul
     if result.error_code != NoReassignmentInProgress.code or state is None or not state.is_reassigned:
         return result
     return PartitionResult(result.topic, result.partition)
+
+
+def _leaders_elected(request: ElectLeaders, reply: Reply, before: MetadataImage) -> Reply:
+    """Return success for the partitions that needed an election before and do not now."""
+    if not isinstance(reply, ElectionResults):
+        return reply
+    return ElectionResults(tuple(_elected(result, request.election_type, before) for result in reply.results))
+
+
+def _elected(result: ElectionResult, election_type: int, before: MetadataImage) -> ElectionResult:
+    state = before.partition(result.topic, result.partition)
+    if result.error_code != ElectionNotNeeded.code or state is None:
+        return result
+    if not elections.needs_election(state, election_type):
+        return result
+    return ElectionResult(result.topic, result.partition)
 
 
 def _credentials_altered(request: AlterScramCredentials, reply: Reply, before: MetadataImage) -> Reply:
@@ -148,6 +171,7 @@ ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     ElectLeaders: ControllerRequest(
         lambda image, request, given: elections.decide_elect_leaders(image, request, given.availability),
         lambda request: Cause("unclean_asked" if request.election_type == UNCLEAN else "preferred_asked"),
+        after_retry=_leaders_elected,
     ),
     AlterReassignments: ControllerRequest(
         lambda image, request, given: reassignment.decide_alter_reassignments(

@@ -213,10 +213,9 @@ def decide_heartbeat(
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
+    # The next heartbeat reports what has no room here.
     updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
-    # The next heartbeat reports the rest. An ISR that is lost now may be replaced by an unclean election.
-    more = (UPDATE_ALL_PARTITIONS,) if updates.records else ()
-    return Decision(updates.records, reply, (*updates.events, *more))
+    return Decision(updates.records, reply, updates.events)
 
 
 def _unfence(
@@ -246,7 +245,7 @@ def _unfence(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )
     # A leader must not be fenced: unfence first, update the rest afterwards.
-    more = () if updates.complete and not lost_replicas.damaged else (UPDATE_ALL_PARTITIONS,)
+    more = () if updates.complete else (UPDATE_ALL_PARTITIONS,)
     return Decision(
         (record, *updates.records),
         BrokerHeartbeatReply(True, False, False),

@@ -76,12 +76,17 @@ def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[st
         return
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
-            if request.election_type == PREFERRED:
-                is_needed = state.leader != state.replicas[0]
-            else:
-                is_needed = state.leader == NO_BROKER or state.isr_lost
-            if is_needed:  # most are not, and raising an exception for each takes a second
+            if needs_election(
+                state, request.election_type
+            ):  # an exception for each that does not takes a second
                 yield topic.name, index
+
+
+def needs_election(state: PartitionState, election_type: int) -> bool:
+    """Return whether a partition has another leader than an election of that type would give it, or none."""
+    if election_type == PREFERRED:
+        return state.leader != state.replicas[0]
+    return state.leader == NO_BROKER or state.isr_lost
 
 
 def _result(topic: str, partition: int, error: KafkaError | None) -> ElectionResult:
@@ -97,7 +102,7 @@ def _elected(
     if topic is None or state is None:
         raise UnknownTopicOrPartition()
     if unclean:
-        return _elected_uncleanly(topic, partition, state, availability)
+        return _elected_uncleanly(image, topic, partition, state, availability=availability)
     preferred = state.replicas[0]
     if state.leader == preferred:
         raise ElectionNotNeeded()
@@ -113,13 +118,25 @@ def _preferred_can_lead(state: PartitionState, availability: BrokerAvailability)
 
 
 def _elected_uncleanly(
-    topic: TopicState, partition: int, state: PartitionState, availability: BrokerAvailability
+    image: MetadataImage,
+    topic: TopicState,
+    partition: int,
+    state: PartitionState,
+    *,
+    availability: BrokerAvailability,
 ) -> PartitionChanged:
     if state.leader != NO_BROKER and not state.isr_lost:
         raise ElectionNotNeeded()
     change = update_leader_and_isr(topic.topic_id, partition, state, availability=availability, unclean=True)
     if change is None or change.leader < 0:
         raise EligibleLeadersNotAvailable()
+    absent = [each for each in state.replicas if each in image.brokers and each not in state.isr]
+    # Without a leader for reading, the member of the lost ISR has an empty disk: any other replica has more.
+    if state.leader == NO_BROKER and state.isr_lost and change.leader in state.isr and absent:
+        raise EligibleLeadersNotAvailable(
+            f"broker {change.leader} lost its disk, and brokers {absent} have records of this partition: start them, "
+            "or unregister those that will not come back"
+        )
     return change
 
 

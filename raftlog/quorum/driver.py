@@ -56,6 +56,13 @@ MAX_INBOX_MESSAGES: Final = 10_000
 STALL_SECONDS: Final = 0.1
 """A timer this late means that our own loop stood still."""
 
+_CHANGES: Final = {
+    "added": "quorum_voter_added",
+    "removed": "quorum_voter_removed",
+    "moved": "quorum_voter_moved",
+}
+"""The log event of each kind of change of the voters."""
+
 
 class Driver:
     """One voter's core, clock and disk. `send(peer, message)` and `linked()` are the network's."""
@@ -91,7 +98,6 @@ class Driver:
         self.on_voters: Callable[[], None] = lambda: None
         """Called when another set of voters is in force."""
         self._change: VoterProposal | None = None
-        self._recorded = voters.recorded()
         self.core = RaftCore(
             self.node_id,
             voters.peers,
@@ -136,8 +142,10 @@ class Driver:
         journal = self.journal
         voters.adopt(journal.voters)
         journal.on_voters = self._voters_changed
+        self._logged_set = journal.voters_index
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)
+        self._recorded = voters.recorded()
         if journal.torn_bytes:
             log.warning("quorum_log_tail_cut", node_id=self.node_id, bytes=journal.torn_bytes)
 
@@ -360,6 +368,7 @@ class Driver:
             self._ask_for_votes(now)
         self.core.tick()
         self._keep_commit_of_voters()
+        self._log_committed_change()
         self._proposals.drop_committed()
         if self._change is not None:
             self._change.end_if_committed()
@@ -378,6 +387,16 @@ class Driver:
         if recorded != self._recorded:
             self._recorded = recorded
             self.journal.stage_commit()
+
+    def _log_committed_change(self) -> None:
+        """Log the newest change of the voters, on the leader that commits it."""
+        index, record = self.journal.voters_index, self.voters.current
+        if record is None or not self._logged_set < index <= self.core.commit_index:
+            return
+        self._logged_set = index
+        change = record.changes[-1] if record.changes else None
+        if self.core.is_leader and change is not None and change.kind in _CHANGES:
+            log.info(_CHANGES[change.kind], node_id=self.node_id, voter_id=change.voter_id, by=change.by)
 
     def _release(self) -> None:
         outbox, self.core.outbox = self.core.outbox, []

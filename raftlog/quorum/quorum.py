@@ -46,12 +46,6 @@ REPLACED_AFTER_S: Final = 5.0
 LEADERLESS_S: Final = 5.0
 """Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
 
-_DONE: Final[Mapping[type, str]] = {
-    AddVoter: "quorum_voter_added",
-    RemoveVoter: "quorum_voter_removed",
-    UpdateVoter: "quorum_voter_moved",
-}
-
 FIRST_SET_S: Final = 10.0
 """How long a leader tries to write the first set of voters, in seconds."""
 
@@ -424,7 +418,6 @@ class Quorum:
             await self.voter_requests.carry_out(request)
         except NotLeaderOrFollower as error:
             raise NotController(error.message) from error
-        log.info(_DONE[type(request)], node_id=self.node_id, voter_id=request.voter_id, by=request.by)
         return Done()
 
     def is_as_requested(self, request: AddVoter | RemoveVoter | UpdateVoter) -> bool:

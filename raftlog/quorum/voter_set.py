@@ -17,10 +17,13 @@ these votes are the voters from the beginning.
 A voter of a cluster that records no directories (`raftlog.metadata.version` below 2) counts by its id alone, as do ids
 that are not recorded yet.
 
-The voters of the config are in force until the log holds a set of voters (`voters_record`). From then on the newest set
-of the log names the voters and their directories, instead of config and metadata. Other nodes with a journal are
-observers: a leader catches them up, and they grant votes only if the candidate's set names them. This module knows no
-connections.
+The voters of the config are in force until the log holds a set of voters (`voters_record`). A config that lacks a
+voter with a recorded directory was edited since, and its majority may miss the other voters. So a node with that config
+does not stand for leader. Kafka's static quorum refuses to start then.
+
+From the first set on, the newest set of the log names the voters and their directories, instead of config and metadata.
+Other nodes with a journal are observers: a leader catches them up, and they grant votes only if the candidate's set
+names them. This module knows no connections.
 """
 
 from __future__ import annotations
@@ -127,13 +130,24 @@ class VoterSet:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this voter may ask for votes: its directory is recorded, or it helps to form a cluster."""
+        """Whether this voter may ask for votes: its directory is recorded, or it helps to form a cluster.
+
+        Its config must not lack a recorded voter.
+        """
         recorded = self.recorded()
         if self.current is not None or not self.is_voter:
             return self.is_voter
         if recorded is None:
             return self._barred is None
+        if self.left_out:
+            return False
         return recorded.get(self.node_id, self.directory_id) == self.directory_id
+
+    @property
+    def left_out(self) -> list[int]:
+        """The voters that the metadata names and the config in force lacks, ascending."""
+        recorded = None if self.current is not None else self._recorded()
+        return sorted((recorded or {}).keys() - {self.node_id, *self.peers})
 
     @property
     def votes_needed(self) -> int:
@@ -273,6 +287,12 @@ class VoterSet:
             return "this node is no voter, and no voter that it reaches has a leader"
         if recorded is None:
             return self._why_not_formed()
+        if left_out := self.left_out:
+            return (
+                f"controller.quorum.voters lacks {left_out}, which the metadata names as voters: by a shorter list two "
+                f"leaders could be elected. List the addresses of {sorted(recorded)} again. To remove a voter, use "
+                "`raftlog quorum dynamic` and then `raftlog quorum remove`"
+            )
         if not self.may_stand:
             return (
                 f"this voter's directory {encode_uuid(self.directory_id)} is not the one that the metadata names, "

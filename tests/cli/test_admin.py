@@ -142,6 +142,8 @@ def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> Non
         raftlog("broker", "describe", "9").stderr
         == "raftlog: there is no broker 9; the brokers are 1, 2, 3\n"
     )
+    unknown = raftlog("broker", "unregister", "9")
+    assert (unknown.returncode, unknown.stderr) == (3, "raftlog: broker 9 is not registered\n")
 
 
 def test_a_cordoned_broker_gets_no_new_replicas(raftlog: CommandLine) -> None:

@@ -197,3 +197,13 @@ def test_rebalance_gives_the_broker_that_came_back_its_share(own_cluster: AdminC
     assert [each for each in again if set(each["to"]) != set(each["replicas"])] == []
     configs = invoke("broker", "configs", "4", "--changed", "--json", *where)[1]
     assert "throttled.rate" not in configs
+
+
+def test_broker_that_will_not_come_back_is_unregistered(own_cluster: AdminCluster) -> None:
+    """Its replicas are waited for no more; a broker of that number registers anew."""
+    bring_back(own_cluster)
+    where = ("-b", own_cluster.bootstrap_servers)
+    own_cluster.kill(4)
+    assert invoke("broker", "unregister", "4", *where) == (exits.OK, "broker 4 is unregistered\n", "")
+    listed = json.loads(invoke("broker", "list", "--json", *where)[1])
+    assert [each["broker"] for each in listed] == [1, 2, 3]

@@ -255,6 +255,7 @@ def test_a_refusal_names_the_operation_and_the_resource(as_: As, secure_cluster:
         (("partition", "elect", "closed:0"), "", "ALTER of the cluster"),
         (("partition", "reassignments"), "", "DESCRIBE of the cluster"),
         (("broker", "log-dirs"), "", "DESCRIBE of the cluster"),
+        (("broker", "unregister", "9"), "", "ALTER of the cluster"),
         (("quota", "set", "--user", "x", "producer_byte_rate=1"), "", "ALTER_CONFIGS of the cluster"),
         (("group", "offsets", "other"), "other: ", "DESCRIBE of the group"),
         (("group", "delete", "g"), "g: ", "DELETE of the group"),

@@ -11,7 +11,7 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.controller_api import PREFERRED, UNCLEAN, ElectionResult, ElectLeaders
+from raftlog.metadata.controller_api import PREFERRED, UNCLEAN, ElectionResult, ElectLeaders, UnregisterBroker
 from tests.controller.controller_cluster import ControllerCluster
 
 
@@ -77,6 +77,34 @@ def test_unclean_election_ends_a_lost_isr(controllers: ControllerCluster) -> Non
     assert controllers.partition("u").isr_lost
     assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
     assert (controllers.partition("u").leader, controllers.partition("u").isr_lost) == (3, False)
+
+
+def test_unclean_election_waits_for_replicas_that_may_have_what_the_lost_isr_lacks(
+    controllers: ControllerCluster,
+) -> None:
+    """An emptied disk leads only once all other replicas' brokers are unregistered."""
+    controllers.assign("u", (3, 1))
+    controllers.die(1)
+    controllers.die(3)
+    controllers.come_back(3, wiped=True)
+    assert controllers.partition("u").isr_lost
+    (refused,) = controllers.ask(ElectLeaders(UNCLEAN, (("u", 0),))).results
+    assert refused.error_code == EligibleLeadersNotAvailable.code
+    assert "[1]" in refused.error_message
+    controllers.come_back(1)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
+    assert controllers.partition("u").leader == 1
+
+
+def test_unclean_election_of_a_lost_isr_needs_no_unregistered_replica(controllers: ControllerCluster) -> None:
+    """Without this a partition would stay offline after its other machines are gone for good."""
+    controllers.assign("u", (3, 1))
+    controllers.die(1)
+    controllers.die(3)
+    controllers.come_back(3, wiped=True)
+    controllers.ask(UnregisterBroker(1))
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
+    assert controllers.partition("u").leader == 3
 
 
 def test_unknown_kind_is_refused(controllers: ControllerCluster) -> None:

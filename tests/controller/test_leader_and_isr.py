@@ -8,11 +8,12 @@ import pytest
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.controller.broker_availability import BrokerAvailability
-from raftlog.controller.leader_and_isr import LostReplicas, update_leader_and_isr
+from raftlog.controller.leader_and_isr import LostReplicas, update_all_partitions, update_leader_and_isr
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.controller_api import UNCLEAN, ElectLeaders
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.metadata_records import UNCHANGED_LEADER
-from tests.controller.controller_cluster import ControllerCluster
+from tests.controller.controller_cluster import ControllerCluster, started
 
 Outcome = tuple[int, tuple[int, ...], bool]
 
@@ -282,3 +283,22 @@ def test_no_broker_joins_an_isr_whose_records_are_lost() -> None:
     report(controllers, 1, "t")
     assert controllers.alter("t", (1, 2)).error_code == InvalidRequest.code
     assert controllers.partition("t").isr == (1,)
+
+
+def test_partitions_are_updated_in_order_and_damaged_replicas_first() -> None:
+    """A batch may not hold all of them; the order of a set would differ between controllers."""
+    image = started(1, 2, **dict.fromkeys("cab", ((1, 2),) * 4)).image
+    ids = {topic.topic_id: name for name, topic in image.topics.items()}
+    damaged = frozenset(
+        (image.topics[name].topic_id, number) for name, number in (("c", 0), ("b", 2), ("b", 1))
+    )
+    updates = update_all_partitions(
+        image,
+        BrokerAvailability(frozenset({1}), frozenset(), frozenset()),
+        lambda _topic: False,
+        index=PartitionIndex(),
+        lost_replicas=LostReplicas(1, damaged),
+    )
+    first, rest = [("b", 1), ("b", 2), ("c", 0)], [(name, number) for name in "abc" for number in range(4)]
+    found = [(ids[each.topic_id], each.partition) for each in updates.records]
+    assert found == [*first, *(each for each in rest if each not in first)]

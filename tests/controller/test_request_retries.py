@@ -11,6 +11,7 @@ from raftlog.base.errors import (
     DelegationTokenNotFound,
     DelegationTokenOwnerMismatch,
     DuplicateVoter,
+    ElectionNotNeeded,
     NoReassignmentInProgress,
     ResourceNotFound,
     TopicDeletionDisabled,
@@ -20,6 +21,8 @@ from raftlog.base.errors import (
 )
 from raftlog.controller.requests import first_attempt_reply, make_idempotent
 from raftlog.metadata.controller_api import (
+    PREFERRED,
+    UNCLEAN,
     AclDeletion,
     AclDeletions,
     AddVoter,
@@ -29,6 +32,9 @@ from raftlog.metadata.controller_api import (
     DeleteAcls,
     DeleteTopics,
     Done,
+    ElectionResult,
+    ElectionResults,
+    ElectLeaders,
     ErrorReply,
     ExpireToken,
     NewTopic,
@@ -109,6 +115,28 @@ def test_cancelling_again_what_was_under_way_is_success() -> None:
     none = [PartitionResult("t", index, NoReassignmentInProgress.code, "none") for index in (0, 1)]
     told = first_attempt_reply(request, PartitionResults(tuple(none)), seen)
     assert told == PartitionResults((PartitionResult("t", 0), none[1]))
+
+
+@pytest.mark.parametrize(
+    ("election_type", "needed"),
+    [
+        (PREFERRED, PartitionState((1, 2), (1, 2), 2)),
+        (UNCLEAN, PartitionState((1, 2), (1,), -1)),
+        (UNCLEAN, PartitionState((1, 2), (1,), 1, isr_lost=True)),
+    ],
+)
+def test_electing_again_a_leader_that_was_needed_is_success(
+    election_type: int, needed: PartitionState
+) -> None:
+    """A partition that needed no election before is still an error."""
+    topic = TopicState("t", UUID(int=7), (needed, PartitionState((1, 2), (1, 2), 1)))
+    seen = MetadataImage(topics={"t": topic}, topic_names={UUID(int=7): "t"})
+    request = ElectLeaders(election_type, (("t", 0), ("t", 1), ("gone", 0)))
+    none = [
+        ElectionResult(name, index, ElectionNotNeeded.code, None) for name, index in request.partitions or ()
+    ]
+    told = first_attempt_reply(request, ElectionResults(tuple(none)), seen)
+    assert told == ElectionResults((ElectionResult("t", 0), *none[1:]))
 
 
 def test_removing_again_a_rule_or_a_user_that_was_there_is_success() -> None:

@@ -51,6 +51,52 @@ def test_a_broker_is_unfenced_with_no_damaged_replica_in_sync(
     assert not controllers.image.brokers[1].fenced
 
 
+def test_a_broker_is_unfenced_with_its_damaged_replicas_that_have_room(
+    controllers: ControllerCluster,
+) -> None:
+    """In one batch, so that no client waits for a second one."""
+    controllers.assign("t", (1, 2))
+    controllers.die(2)
+    controllers.die(1)
+    controllers.active.peer_connected(1, controllers.now)
+    controllers.register(1)
+    before = len(controllers.journal)
+    controllers.heartbeat(1, damaged=((controllers.image.topics["t"].topic_id, 0),))
+    assert len(controllers.journal) == before + 1
+    assert not controllers.image.brokers[1].fenced
+
+
+def test_a_sound_broker_is_unfenced_before_the_partitions_of_another(controllers: ControllerCluster) -> None:
+    """The leaderships of the broker that has died fill several batches."""
+    controllers.assign("t", *[(2, 3)] * 7)
+    controllers.die(1)
+    controllers.active.peer_connected(1, controllers.now)
+    controllers.register(1)
+    controllers.commit_at_once = False
+    controllers.die(2)
+    controllers.heartbeat(1)
+    controllers.commit(3)
+    assert {each.leader for each in controllers.image.topics["t"].partitions} == {2, 3}
+    assert not controllers.image.brokers[1].fenced
+
+
+def test_a_replica_of_a_lost_isr_leads_for_reading_with_the_batch_that_unfences_it(
+    controllers: ControllerCluster,
+) -> None:
+    """Only the heartbeat names its damage: the batches after it would leave it without a leader."""
+    controllers.assign("early", *[(1,)] * 7)
+    controllers.assign("late", (1,))
+    damaged = ((controllers.image.topics["late"].topic_id, 0),)
+    controllers.heartbeat(1, damaged=damaged)
+    controllers.die(1)
+    assert (controllers.partition("late").leader, controllers.partition("late").isr_lost) == (-1, True)
+    controllers.active.peer_connected(1, controllers.now)
+    controllers.register(1)
+    controllers.heartbeat(1, damaged=damaged)
+    assert (controllers.partition("late").leader, controllers.partition("late").isr_lost) == (1, True)
+    assert {each.leader for each in controllers.image.topics["early"].partitions} == {1}
+
+
 def test_a_broker_asks_to_be_fenced_while_another_dies(controllers: ControllerCluster) -> None:
     """As with a failed disk: neither decision elects again what the other has taken offline."""
     controllers.assign("t", *((1, 2)[:: 1 if number % 2 else -1] for number in range(20)))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.base.types import NO_EPOCH
+from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.log_directories import LogDirectories
-from raftlog.controller import brokers
+from raftlog.controller import brokers, elections
+from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS
 from raftlog.metadata import record_replay
 from raftlog.metadata.broker_requests import PreviousOpening, RegisterBroker
 from raftlog.metadata.features import NEWEST_METADATA_LEVEL
-from raftlog.metadata.image import BrokerState, new_incarnation
+from raftlog.metadata.image import BrokerState, MetadataImage, new_incarnation
+from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog.replication.follower_progress import FollowerProgress
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.leader_role import LeaderRole
@@ -134,6 +139,32 @@ def forget_high_watermarks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "__init__", begin_with_nothing)
 
 
+def write_high_watermarks_seldom(patch: pytest.MonkeyPatch) -> None:
+    """High watermarks are written every five seconds, as Kafka writes them."""
+    write = Housekeeping.checkpoint_high_watermarks
+    written_at: dict[Housekeeping, float] = {}
+
+    async def write_every_fifth(chores: Housekeeping) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - written_at.setdefault(chores, now) >= 5:
+            written_at[chores] = now
+            await write(chores)
+
+    patch.setattr(Housekeeping, "checkpoint_high_watermarks", write_every_fifth)
+
+
+def elect_an_emptied_replica(patch: pytest.MonkeyPatch) -> None:
+    """An unclean election makes an emptied replica lead, though those that have its records will be back at once."""
+    elect = elections._elected_uncleanly
+
+    def elect_whoever_lives(
+        image: MetadataImage, *names: Any, availability: BrokerAvailability
+    ) -> PartitionChanged:
+        return elect(msgspec.structs.replace(image, brokers={}), *names, availability=availability)
+
+    patch.setattr(elections, "_elected_uncleanly", elect_whoever_lives)
+
+
 PLANTS = [
     Plant("older-copies-trusted", "older copy", rolled_back, compare_no_incarnations, 4.0),
     Plant(
@@ -153,4 +184,6 @@ PLANTS = [
     Plant("committed-records-cut", "older leader", rolled_back_unnoticed, cut_below_the_high_watermark, 2.0),
     Plant("every-leader-unclean", "older leader", rolled_back_unnoticed, take_every_leader_for_unclean, 2.0),
     Plant("high-watermarks-forgotten", "older leader", rolled_back_unnoticed, forget_high_watermarks, 2.0),
+    Plant("high-watermarks-old", "older leader", rolled_back_unnoticed, write_high_watermarks_seldom, 2.0),
+    Plant("emptied-replica-elected", "empty disk", rolled_back_unnoticed, elect_an_emptied_replica, 2.0),
 ]

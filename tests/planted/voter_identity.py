@@ -52,6 +52,11 @@ def believe_any_directory_id(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(journal, "_check_owner", lambda disk, directory, directory_id: None)
 
 
+def stand_by_a_shorter_list(patch: pytest.MonkeyPatch) -> None:
+    """A voter trusts the list of its config, whichever voters its metadata names."""
+    patch.setattr(VoterSet, "left_out", property(lambda voters: []))
+
+
 row = partial(Plant, scenario=voter_identity, seconds=20.0)
 
 PLANTS = [
@@ -81,5 +86,11 @@ PLANTS = [
         "foreign meta.properties",
         plant=believe_any_directory_id,
         note="a vote under a new id",
+    ),
+    row(
+        "shorter-list-trusted",
+        "edited controller.quorum.voters",
+        plant=stand_by_a_shorter_list,
+        note="a second leader with a majority of its own list",
     ),
 ]

@@ -57,6 +57,44 @@ def test_the_first_set_waits_for_a_replaced_disk() -> None:
     run(test)
 
 
+def test_a_voter_that_starts_with_a_shorter_list_leads_no_second_cluster() -> None:
+    """The list says that node 1 votes alone. It votes again once the list has all recorded voters."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.commit(b"begin", 1, 2, 3)
+        listed = world.cluster.voters
+        world.cluster.crash(1)
+        world.cluster.voters = {1: listed[1]}
+        world.cluster.boot(1)
+        await world.cluster.commit(b"without", 2, 3)
+        await world.pass_time(5.0)
+        quorum = world.cluster.nodes[1]
+        assert not quorum.leading and "lacks [2, 3]" in str(quorum.why_no_leader())
+        world.cluster.crash(1)
+        world.cluster.voters = listed
+        world.cluster.boot(1)
+        await world.cluster.commit(b"again", 1, 2, 3)
+
+    run(test)
+
+
+def test_a_shorter_list_has_no_effect_once_the_log_holds_the_voters() -> None:
+    """The list of the config only says where to begin."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        assert await world.make_dynamic() is None
+        await world.cluster.commit(b"dynamic", 1, 2, 3)
+        world.cluster.crash(1)
+        world.cluster.voters = {1: world.addresses[1]}
+        world.cluster.boot(1)
+        await world.cluster.commit(b"again", 1, 2, 3)
+        assert sorted(world.cluster.nodes[1].voters) == [1, 2, 3]
+
+    run(test)
+
+
 def test_another_change_waits_for_the_first_set() -> None:
     """As long as that waits for a replaced disk: kraft.version is 1, although the log holds no set yet."""
 

@@ -75,6 +75,31 @@ def test_the_first_leader_needs_all_votes_and_a_later_one_most() -> None:
     assert voters({}).votes_needed == voters(RECORDED).votes_needed == 2
 
 
+@pytest.mark.parametrize("peers", [(), (2,), (2, 4)])
+def test_a_voter_whose_config_lacks_a_recorded_voter_does_not_stand(peers: tuple[int, ...]) -> None:
+    """A majority of the shorter list may miss one of the recorded voters: there would be two leaders."""
+    found = VoterSet(1, peers, directory_id=OWN, recorded=lambda: RECORDED)
+    assert found.left_out == sorted({2, 3} - set(peers))
+    assert not found.may_stand
+    reason = found.why_no_leader()
+    assert reason is not None and "controller.quorum.voters" in reason and "[1, 2, 3]" in reason
+
+
+def test_a_config_may_list_more_voters_than_are_recorded() -> None:
+    """A voter is recorded once it links itself."""
+    found = voters({1: OWN, 2: SECOND})
+    assert found.left_out == [] and found.may_stand
+
+
+def test_the_voters_of_the_log_count_whatever_the_config_lists() -> None:
+    """From kraft.version 1 on, as in Kafka (KIP-853)."""
+    found = VoterSet(1, directory_id=OWN, recorded=lambda: RECORDED)
+    found.adopt(voters_record(Voter(each, directory.bytes, "", 0) for each, directory in RECORDED.items()))
+    assert found.may_stand and found.votes_needed == 2 and found.peers == (2, 3)
+    found.adopt(None)
+    assert not found.may_stand, "the set was truncated"
+
+
 # -- granting votes
 
 

@@ -19,7 +19,7 @@ from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.probe import elect_preferred_leaders
 from raftlog_chaos.bench import measure
 from raftlog_chaos.runs.landmarks import moments
-from raftlog_chaos.runs.meter import PATIENCE, UnavailabilityMeter
+from raftlog_chaos.runs.meter import PACE_S, PATIENCE, UnavailabilityMeter
 
 SETTLE_S: Final = 0.5
 """Acknowledgements flow so long before a strike and after what it did, so that a late second gap is seen as well."""
@@ -27,6 +27,10 @@ ELECT_AGAIN_S: Final = 0.25
 NEXT_DEATH_S: Final = 5.0
 """Seconds from the start of a node that was killed to the death of the next node."""
 LOOK_S: Final = 0.02
+MAX_MEASURED: Final = 100
+"""Partitions that the meter writes to. Thousands of closed loops would show how long a busy machine takes."""
+MAX_RATE: Final = 3_000.0
+"""Records per second of all loops together."""
 
 Strike = Literal["kill", "terminate", "pause"]
 
@@ -169,8 +173,14 @@ class FailoverRun:
         return DeathsInTurn(ready_s, in_sync_s, max(gap.seconds for gap in gaps), cpu_s, read_mb)
 
     def _meter(self, settings: Mapping[str, int]) -> UnavailabilityMeter:
+        measured = min(self._partitions, MAX_MEASURED)
         return UnavailabilityMeter(
-            self._cluster.bootstrap_servers, self._topic, self._partitions, log_level=0, **settings
+            self._cluster.bootstrap_servers,
+            self._topic,
+            measured,
+            pace_s=max(PACE_S, measured / MAX_RATE),
+            log_level=0,
+            **settings,
         )
 
     def _round(self, scenario: FailoverFault, meter: UnavailabilityMeter) -> Round:

@@ -23,7 +23,7 @@ SETTLED_S: Final = 25.0
 REST_S: Final = 10.0
 REQUESTS: Final = 20
 SETTINGS: Final = {
-    "replica.high.watermark.checkpoint.interval.ms": "5000",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "10000",
     "log.flush.start.offset.checkpoint.interval.ms": "10000",
     "log.retention.check.interval.ms": "10000",

@@ -7,6 +7,7 @@ at any moment of its start, must count as the same node. Otherwise a cluster tha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -28,8 +29,8 @@ CHANGES: Final = 25
 class RolledBack(Choreography):
     """The stage, and the nodes that reported an older copy of one of their folders."""
 
-    def __init__(self, loop: SimLoop, *, nodes: int = 3) -> None:
-        super().__init__(loop, nodes=nodes, settings=SETTINGS)
+    def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] = SETTINGS) -> None:
+        super().__init__(loop, nodes=nodes, settings=settings)
         self.noticed: list[int] = []
         self.rolled_back: list[int] = []
         for each in self.cluster.nodes.values():

@@ -11,24 +11,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from raftlog.base.config.broker import NodeConfig
+from raftlog.base.config.setting import settings_of
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.controller_api import UNCLEAN, ElectLeaders
 from raftlog.node import Node
 from raftlog_chaos.scenarios.choreography import SERVED_S
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
-from raftlog_chaos.scenarios.rolled_back import LOGS, RolledBack
+from raftlog_chaos.scenarios.rolled_back import LOGS, SETTINGS, RolledBack
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES: Final = 5
 """Two more than replicas, so that there is a controller while two of the replicas are gone."""
-CHECKPOINTED_S: Final = 1.0
-"""All nodes have written their checkpoints within this, virtual seconds."""
+INTERVAL: Final = "replica.high.watermark.checkpoint.interval.ms"
+"""Production's default here: what was committed before it must stay, so it may not grow."""
+CHECKPOINTED_S: Final = 1.5
+"""All nodes have written their high watermarks within this, virtual seconds."""
 LOOK_S: Final = 0.1
 
 
 async def rolled_back_unnoticed(loop: SimLoop, seconds: float = 2.0) -> Report:
     """Produce for some virtual seconds, copy a node's disk meanwhile, and bring it back. Raises AssertionError."""
-    scene = RolledBack(loop, nodes=NODES)
+    default = settings_of(NodeConfig)[INTERVAL][1].default
+    scene = RolledBack(loop, nodes=NODES, settings={**SETTINGS, INTERVAL: str(default)})
     await scene.begin()
     await scene.everywhere()
     victim = scene.chance.choice(scene.state().replicas)

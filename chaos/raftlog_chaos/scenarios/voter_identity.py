@@ -1,8 +1,8 @@
 """The identity of voters: empty disks, copies of a node, two nodes with one id, folders without meta.properties.
 
 An acknowledged topic stays, whichever two voters are left. No node forms a second cluster beside the first, and a node
-that is linked stays linked. At the end two of three disks are empty at once, which no quorum survives: the cluster must
-then do nothing.
+that is linked stays linked. A node whose config lacks other voters leads no second cluster. At the end two of three
+disks are empty at once, which no quorum survives: the cluster must then do nothing.
 """
 
 from __future__ import annotations
@@ -249,6 +249,27 @@ class VoterIdentity(Choreography):
             return True
         return False
 
+    async def shorter_list(self) -> None:
+        """Start a node with a shorter controller.quorum.voters: it does not lead."""
+        node_id = self.chance.choice(sorted(self.cluster.nodes))
+        sim_node = self.cluster.nodes[node_id]
+        others = self._followers_of(node_id)
+        usual, listed = sim_node.config, {node_id, *others[: self.chance.choice((0, 1))]}
+        self.cluster.crash(node_id)
+        sim_node.config = replace(usual, voters={each: usual.voters[each] for each in sorted(listed)})
+        self.cluster.start(node_id)
+        created = asyncio.ensure_future(self.create(*others))
+        end = self.loop.time() + STILL_S
+        while self.loop.time() < end:
+            quorum = sim_node.node.control.quorum if sim_node.node else None
+            assert quorum is None or not quorum.leading, (
+                f"node {node_id} leads, though it lists only {listed}"
+            )
+            await asyncio.sleep(LOOK_S)
+        assert await created, "a topic is created by the voters that know each other"
+        self.cluster.crash(node_id)
+        sim_node.config = usual
+
     async def most_disks_empty(self) -> None:
         """Empty two of three disks: no cluster is formed, before or after the third node is back."""
         survivor = self.chance.choice(sorted(self.cluster.nodes))
@@ -303,6 +324,7 @@ async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
         scene.lost_properties,
     ]
     await scene.act_in_turn(acts, seconds)
+    await scene.act(scene.shorter_list)
     report = await scene.end()
     await scene.most_disks_empty()
     return replace(report, faults={**report.faults, **scene.met})

@@ -366,8 +366,8 @@ class NodeConfig(
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms",
         "long",
-        5_000,
-        "How often high watermarks are noted",
+        1_000,
+        "How often high watermarks are written: a restarted follower refuses a leader that lacks what was below them",
         at_least=1,
     )
     leader_replication_throttled_rate: int = setting(

@@ -48,6 +48,13 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
+        "**High watermarks are written each second**, so that followers that restart recognize a leader that came "
+        "back with an older copy of its log. [Why so](decisions/older-copies.md).",
+        "broker-configs/fixed/replica.high.watermark.checkpoint.interval.ms",
+        step="described",
+    ),
+    Known(
+        "by design",
         "**Segments of `__consumer_offsets` and `__transaction_state`** have 4 MB, where Kafka's have 100 MB, so they "
         "are compacted sooner.",
         "broker-configs/fixed/offsets.topic.segment.bytes broker-configs/fixed/transaction.state.log.segment.bytes",
