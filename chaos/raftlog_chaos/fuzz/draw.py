@@ -168,6 +168,14 @@ NUMBERS: Final[Mapping[str, tuple[int, ...]]] = {
     "producer_epoch": (0, 1, -1),
     "member_epoch": (0, 1, 2, -1, -2),
     "session_epoch": (0, 0, 1, 2, -1),
+    "share_session_epoch": (0, 0, 1, 1, 2, 3, -1),
+    "share_acquire_mode": (0, 1, 2),
+    "max_records": (500, 1, 0, -1, 2**31 - 1),
+    "batch_size": (100, 1, 0, -1),
+    "acknowledge_types": (1, 2, 3, 4, 0, 5, -1),
+    "first_offset": (0, 1, 2, 5, -1),
+    "last_offset": (0, 1, 2, 5, 100, -1),
+    "start_offset": (0, 1, -1, -2),
     "endpoint_type": (1, 2, 0),
 }
 """Integers by the name of their field; timeouts are small."""

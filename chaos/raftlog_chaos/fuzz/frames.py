@@ -67,9 +67,20 @@ def _session(chance: random.Random) -> Mapping[str, Any]:
     return {"topic": chance.choice(TOPICS), "replica_id": -1, "max_wait": 0}
 
 
+def _share_group(chance: random.Random) -> Mapping[str, Any]:
+    return {
+        "group_id": chance.choice(GROUPS),
+        "member_id": chance.choice(("a", "b")),
+        "topic_name": TOPICS[0],
+        "max_wait": 0,
+        "is_renew_ack": 0,
+    }
+
+
 DANCES: Final = (
     RequestSequence("a classic group", (10, 11, 11, 14, 12, 8, 9, 12, 13, 42), _group),
     RequestSequence("a consumer group", (10, 68, 68, 8, 9, 68, 69, 68, 47), _group),
+    RequestSequence("a share group", (10, 91, 76, 78, 0, 78, 79, 78, 79, 90, 77, 76, 92), _share_group),
     RequestSequence("a transaction", (10, 22, 24, 0, 25, 28, 26, 65, 61, 66), _transaction),
     RequestSequence("a fetch session", (3, 1, 1, 1, 2, 1, 1, 23, 1), _session),
     RequestSequence("a compacted topic", (0,) * 10, _compacted),
