@@ -12,7 +12,7 @@ from raftlog.protocol.message_builders import request_builders
 CLIENT_ID = "turns"
 
 
-def produce(topic: str, index: int, batch: bytes) -> bytes:
+def produce(topic: str, index: int, batch: bytes, transactional_id: str | None = None) -> bytes:
     """Return a request to write one batch."""
     make = request_builders(ApiKey.PRODUCE, 9)
     partition = make.PartitionProduceData(index=index, records=batch)
@@ -20,7 +20,7 @@ def produce(topic: str, index: int, batch: bytes) -> bytes:
     return _frame(
         ApiKey.PRODUCE,
         9,
-        make.ProduceRequest(transactional_id=None, acks=1, timeout=30_000, topic_data=(data,)),
+        make.ProduceRequest(transactional_id=transactional_id, acks=1, timeout=30_000, topic_data=(data,)),
     )
 
 

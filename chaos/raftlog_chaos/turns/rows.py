@@ -26,7 +26,7 @@ from raftlog_chaos.turns.report import NO_ANSWER, Row
 from raftlog_chaos.turns.routes import Asked, largest_calls, name_of
 from raftlog_chaos.turns.shares import PER_TOPIC, share_requests
 from raftlog_chaos.turns.slowness import slowness
-from raftlog_chaos.turns.states import ANSWER_S, GROUP, SETTINGS, SMALL, WIDE, Filling, Sizes
+from raftlog_chaos.turns.states import ANSWER_S, GROUP, SETTINGS, SMALL, WIDE, WITH_ABORTED, Filling, Sizes
 from raftlog_chaos.turns.stopwatch import Stopwatch
 
 TRIES: Final = 3
@@ -151,8 +151,11 @@ def of_share_groups(cluster: InProcessCluster, filling: Filling, scope: Scope) -
     name, known = filling.narrow[0], filling.known()
     ids = dict(zip(known.topics, known.topic_ids, strict=True))
     many = [(ids[WIDE], index) for index in range(filling.sizes.wide)]
+    aborted = many[:WITH_ABORTED]
     many += [(each, index) for each in known.topic_ids if each != ids[WIDE] for index in range(PER_TOPIC)]
-    for asked in share_requests(partial(_line, cluster), (name, ids[name]), many, share=scope.share):
+    for asked in share_requests(
+        partial(_line, cluster), (name, ids[name]), many, aborted=aborted, share=scope.share
+    ):
         ask = Ask(*asked)
         if scope.wants(ask.what):
             yield ask

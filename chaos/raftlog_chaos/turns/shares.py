@@ -12,7 +12,7 @@ from raftlog.broker.api import IN_TURNS
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog_chaos.attacks.target import Line
-from raftlog_chaos.turns.states import ANSWER_S, MOST_LOCKS, SHARE_GROUP
+from raftlog_chaos.turns.states import ANSWER_S, COMMITTED_GROUP, MOST_LOCKS, SHARE_GROUP, WIDE
 
 ACCEPT: Final = 1
 RELEASE: Final = 2
@@ -109,16 +109,21 @@ class ShareMember:
 
 
 def share_requests(
-    connect: Callable[[], Line], own: tuple[str, UUID], many: Partitions, *, share: float
+    connect: Callable[[], Line], own: tuple[str, UUID], many: Partitions, *, aborted: Partitions, share: float
 ) -> Iterator[tuple[str, str, Callable[[], str]]]:
     """Yield what is asked, what bounds it, and a function that asks and returns the answer in words.
 
     `own` is a topic with one partition that the node leads and that has many records; `many` are partitions of any
-    topics. `share`: so much of what the limits allow.
+    topics. `aborted` have aborted batches. `share`: so much of what the limits allow.
     """
     locks = int(MOST_LOCKS * share)
     limit = f"locks of a partition {MOST_LOCKS}"
     yield f"share group: {locks} locks, each by itself", limit, partial(_split_locks, connect, own, locks)
+    yield (
+        f"share fetch: aborted batches of {len(aborted)} partitions",
+        "record batches of a read 2000",
+        partial(_fetch_committed, connect, aborted),
+    )
     most = (IN_TURNS - 100) * PER_TOPIC // (PER_TOPIC + 1)
     fetched = many[: int(most * share)]
     what = f"share session: {len(fetched)} partitions"
@@ -130,7 +135,7 @@ def _split_locks(connect: Callable[[], Line], own: tuple[str, UUID], locks: int)
     name, topic_id = own
     partitions = ((topic_id, 0),)
     with connect() as line:
-        _set_start(line, name)
+        _set_start(line, SHARE_GROUP, name, 1)
         member = ShareMember(line, SHARE_GROUP)
         member.fetch(partitions)
         acquired = member.fetch(most=locks)
@@ -145,22 +150,38 @@ def _split_locks(connect: Callable[[], Line], own: tuple[str, UUID], locks: int)
     return f"{len(parts)} answers"
 
 
-def _set_start(line: Line, topic: str) -> None:
-    """Set the start offset of a topic's first partition to 0."""
+def _fetch_committed(connect: Callable[[], Line], partitions: Partitions) -> str:
+    """Acquire what is committed, which is given up with the session."""
+    with connect() as line:
+        _set_start(line, COMMITTED_GROUP, WIDE, len(partitions))
+        member = ShareMember(line, COMMITTED_GROUP)
+        member.fetch(partitions)
+        answer = member.fetch(most=MOST_LOCKS)
+        member.acknowledge((), final=True)
+    ranges = [len(each.acquired_records) for topic in answer.responses for each in topic.partitions]
+    assert sum(ranges), "no record is acquired"
+    return f"{sum(ranges)} ranges of {len(ranges)} partitions"
+
+
+def _set_start(line: Line, group: str, topic: str, partitions: int) -> None:
+    """Set the start offset of a topic's first partitions to 0."""
     make = request_builders(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0)
-    partition = make.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
-    named = make.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=(partition,))
+    starts = tuple(
+        make.AlterShareGroupOffsetsRequestPartition(partition_index=each, start_offset=0)
+        for each in range(partitions)
+    )
+    named = make.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=starts)
     answer = line.request(
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         0,
         "AlterShareGroupOffsetsRequest",
         ANSWER_S,
-        group_id=SHARE_GROUP,
+        group_id=group,
         topics=(named,),
     )
     assert answer is not None and answer.error_code == NONE, f"no offset is set: {answer}"
-    (result,) = answer.responses[0].partitions
-    assert result.error_code == NONE, f"no offset is set: {result}"
+    for each in answer.responses[0].partitions:
+        assert each.error_code == NONE, f"no offset is set: {each}"
 
 
 def _use_session(connect: Callable[[], Line], partitions: Partitions) -> str:

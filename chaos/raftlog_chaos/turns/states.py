@@ -31,8 +31,12 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import Endpoint
 from raftlog.node import Node
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.codec import decode_response
+from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.compression import ZSTD
+from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import ScramCredential
 from raftlog.testing.in_process import InProcessCluster, NodeThread
@@ -60,7 +64,10 @@ GROUP: Final = "group-with-offsets"
 CONSUMER_GROUP: Final = "consumer-group-with-members"
 CLASSIC_GROUP: Final = "classic-group-with-members"
 SHARE_GROUP: Final = "share-group-with-locks"
+COMMITTED_GROUP: Final = "share-group-of-committed-records"
 MOST_LOCKS: Final = 10_000
+WITH_ABORTED: Final = 8
+"""Partitions of the wide topic with aborted batches."""
 ANSWER_S: Final = 120.0
 AT_ONCE: Final = 500
 """Requests that are under way on a connection."""
@@ -83,6 +90,8 @@ class Sizes(NamedTuple):
     members: int = 1_000
     batch_records: int = 300_000
     """The records of one batch, which is small when it is compressed."""
+    aborted: int = 2_000
+    """Batches of a partition, every other of them aborted."""
     producers: int = 20_000
     """The producers of one partition."""
     transactional_ids: int = 3_000
@@ -102,6 +111,7 @@ SMALL: Final = Sizes(
     groups=500,
     offsets=2_000,
     members=50,
+    aborted=200,
     producers=500,
     transactional_ids=100,
     rules=200,
@@ -142,6 +152,7 @@ class Filling:
         yield "filling: configs", self._configs
         yield "filling: rules, quotas, users and tokens", self._security
         yield "filling: a batch of many records", self._large_batch
+        yield "filling: aborted batches", self._aborted
         yield "filling: producers", self._producers
         yield "filling: groups", self._groups
         yield "filling: members", self._members
@@ -299,6 +310,41 @@ class Filling:
         every = build_batch([new_record(None, b"v" * 100, timestamp=NOW_MS)])
         self._pipeline([frames.produce(WIDE, index, every) for index in range(self.sizes.wide)])
         return f"{self.sizes.batch_records} records"
+
+    def _aborted(self) -> str:
+        """Write batches of which every other one is aborted, and have a share group withhold these."""
+        ops = (
+            ConfigOp("share.isolation.level", "read_committed"),
+            ConfigOp("share.auto.offset.reset", "earliest"),
+        )
+        self._submit(AlterConfigs((ConfigAlteration("group", COMMITTED_GROUP, ops),)))
+        name, indexes = "aborting", tuple(range(min(WITH_ABORTED, self.sizes.wide)))
+        record = [new_record(None, b"v", timestamp=NOW_MS)]
+        with self._line() as line:
+            begun = line.ask(frames.begin_transactions(name), ANSWER_S)
+            assert begun is not None
+            producer = decode_response(ApiKey.INIT_PRODUCER_ID, 4, memoryview(begun))[1]
+            epoch = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+            topic = request_builders(ApiKey.ADD_PARTITIONS_TO_TXN, 3).AddPartitionsToTxnTopic(
+                name=WIDE, partitions=indexes
+            )
+            fields = {"transactional_id": name, **epoch}
+            line.request(
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                3,
+                "AddPartitionsToTxnRequest",
+                ANSWER_S,
+                **{f"v3_and_below_{each}": value for each, value in fields.items()},
+                v3_and_below_topics=(topic,),
+            )
+            for number in range(self.sizes.aborted // 2):
+                stamp = ProducerIdAndSequence(producer.producer_id, producer.producer_epoch, number)
+                aborted = build_batch(record, producer=stamp, attributes=TRANSACTIONAL_BIT)
+                self._pipeline([frames.produce(WIDE, each, aborted, name) for each in indexes])
+                self._pipeline([frames.produce(WIDE, each, build_batch(record)) for each in indexes])
+            ended = line.request(ApiKey.END_TXN, 3, "EndTxnRequest", ANSWER_S, committed=False, **fields)
+            assert ended.error_code == 0, ended
+        return f"{self.sizes.aborted} batches in {len(indexes)} partitions"
 
     def _producers(self) -> str:
         record = [new_record(None, b"v", timestamp=NOW_MS)]

@@ -46,8 +46,8 @@ from raftlog.sharing.share_sessions import SharedPartition, ShareSession
 PARTITION_MAX_BYTES: Final = 1 << 20
 """The most that is read of a partition at once, beside a larger batch. A member acquires few records at a time."""
 
-PART_BYTES: Final = 8_192
-"""Bytes of a read that count as a part: they may be a hundred batches."""
+PART_BYTES: Final = 1_024
+"""Bytes of a read that count as a part: they may be a dozen batches, some 10 µs each to acquire or withhold."""
 
 RECORD_LIMIT: Final = 1
 """The acquire mode in which `max_records` is exact (KIP-1206)."""
