@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Generator, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -73,6 +75,31 @@ async def test_parts_are_begun_together_and_no_more_than_may_wait() -> None:
     assert [outcome for part, outcome in outcomes if part % 2] == list(range(1, count, 2))
     assert all(isinstance(outcome, GroupIdNotFound) for part, outcome in outcomes if not part % 2)
     assert 1 < most <= PARTS_TOGETHER
+
+
+async def test_an_error_of_a_part_holds_neither_the_part_nor_its_request() -> None:
+    """Else a request with many errors stays in memory until the collector of cycles comes by."""
+
+    class Named: ...
+
+    async def refuse(part: Named) -> None:
+        raise GroupIdNotFound()
+
+    def begin(part: Named) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_task(refuse(part))
+
+    part = Named()
+    alive = weakref.ref(part)
+    gc.disable()
+    try:
+        ended = await together(Env(), [part], begin)
+        errors = [outcome for _, outcome in ended]
+        del part, ended
+        await asyncio.sleep(0)
+        assert [type(each) for each in errors] == [GroupIdNotFound]
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 async def test_slices_have_turns_between_them_and_none_after_the_last() -> None:

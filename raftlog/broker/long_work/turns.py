@@ -256,4 +256,4 @@ async def _outcome(future: asyncio.Future[Any]) -> Any:
     try:
         return await future
     except KafkaError as error:
-        return error
+        return error.with_traceback(None)  # its traceback holds this frame, and so the future, which holds it
