@@ -25,9 +25,11 @@ HOSTS: Final = 9
 NAMESPACE: Final = "logs"
 PODS: Final = ("raftlog-0", "raftlog-1", "raftlog-2")
 BOOTSTRAP: Final = "raftlog.logs.svc.cluster.local:9092"
+TOKEN: Final = "a" * 40
+"""Of an administrator, for the HTTP API."""
 SECRET: Final = {
     "cluster.secret": "c" * 48,
-    "admin.tokens": f"operator admin {'a' * 40}\nreader metrics {'m' * 40}\n",
+    "admin.tokens": f"operator admin {TOKEN}\nreader metrics {'m' * 40}\n",
     "metrics.token": "m" * 40,
 }
 
@@ -182,6 +184,18 @@ class KubernetesCluster:
 
     def pod(self, name: str) -> Object:
         return self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+
+    def pods(self) -> list[str]:
+        """Return the names of all pods."""
+        found = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods")
+        return sorted(each["metadata"]["name"] for each in found["items"])
+
+    def lose_disk(self, pod: str) -> None:
+        """Lose a machine with a local disk: an operator deletes the claim and, without a grace period, the pod."""
+        claim = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/data-{pod}"
+        self.api.ask("DELETE", claim)
+        self.api.patch(claim, {"metadata": {"finalizers": None}})  # no controller here removes it
+        self.api.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}", {"gracePeriodSeconds": 0})
 
     def wait_until_ready(self, name: str, ready: bool = True) -> None:
         """Wait until a pod's condition Ready is so."""

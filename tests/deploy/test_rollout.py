@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -169,29 +167,6 @@ def test_a_node_that_hangs_for_good_is_restarted(kubernetes: KubernetesCluster) 
     assert times["SIGKILL"] - times["liveness failed"] < 60
     assert times["ready"] > times["SIGKILL"]
     kubernetes.wait_until_rolled_out()
-
-
-def test_the_chart_grows_the_voters(tmp_path: Path) -> None:
-    """From one to three while records are written: the pods restart, and join by themselves."""
-    values = {"dynamicVoters": True, "initialVoters": 1, **QUICK}
-    with closing(KubernetesCluster(tmp_path)) as kubernetes:
-        kubernetes.install({**values, "voters": 1})
-
-        def quorum(*arguments: str) -> str:
-            command = ("raftlog", "quorum", *arguments, "--bootstrap", "localhost:9092")
-            return str(kubernetes.kubelet.container_of("raftlog-0").execute(command).communicate()[0])
-
-        def voters() -> list[int]:
-            rows = json.loads(quorum("replication", "--output", "json"))
-            return sorted(row["node"] for row in rows if row["status"] != "observer")
-
-        assert "the voters can change" in quorum("dynamic")
-        assert voters() == [0]
-        with kubernetes.writing("grown") as writing:
-            kubernetes.install({**values, "voters": 3})
-            waits.until(lambda: voters() == [0, 1, 2], "all three vote", seen=voters)
-            writing.wait_for(100)
-        assert writing.report["missing"] == [] and writing.refusals == 0
 
 
 def test_helm_keeps_the_secret_and_refuses_other_voters(kubernetes: KubernetesCluster) -> None:
