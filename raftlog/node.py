@@ -67,16 +67,16 @@ __all__ = ["Node", "NodeFailed", "prepare_first_requests", "warm_up"]
 log = get_logger("node")
 
 WARM_UP_AFTER_S: Final = 1.0
-"""After a node is ready, others of its machine may still be starting."""
+"""Seconds from the end of a start to the warm-up: other nodes of the same machine may still be starting."""
 
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Longest time that leaderships may take to move, or a controller to be found, before the node stops all the same."""
 
 PROBE_S: Final = 2.0
-"""How long an advertised address may take to answer."""
-ADVERTISED_WITHIN_S: Final = 10.0
-"""A broker that listens checks by then whether others reach it, even if it does not take part."""
+"""How long an advertised address may take to answer, in seconds."""
 
+ADVERTISED_WITHIN_S: Final = 10.0
+"""Seconds after which a broker checks its advertised addresses even if it is still fenced."""
 
 _UNREACHED: Final = {
     "refused": "no broker listens there",
