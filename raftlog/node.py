@@ -238,8 +238,8 @@ class Node:
         else:
             await self.control.wait_for_leader()
 
-    async def leave(self) -> None:
-        """Hand over: leaderships of partitions first, then the quorum's leadership."""
+    async def hand_over(self) -> None:
+        """Hand over the leaderships of partitions, then the quorum's leadership."""
         if self.broker is not None and self.config.controlled_shutdown_enable:
             left = await self.broker.lifecycle.controlled_shutdown()
             log.info("controlled_shutdown_ended", leaderships_moved=left)
@@ -260,8 +260,8 @@ class Node:
             await self.control.hand_over()
 
     async def shut_down(self) -> None:
-        """Leave, then stop."""
-        await self.leave()
+        """Hand over, then stop."""
+        await self.hand_over()
         await self.stop()
 
     def cluster_id(self) -> str | None:

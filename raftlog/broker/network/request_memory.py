@@ -9,8 +9,8 @@ frame stops reading. It waits for a grant, which is room for the rest of that fr
 the fewest missing bytes, as long as all grants fit into the account. One grant is always given, however large, so
 there is progress. A connection without a partial frame reads a small piece at a time, so the smallest requests are
 served as usual. Frames that miss at most SMALL_REST_BYTES have a reserve beyond the account. So they need not wait for
-a large frame that comes slowly. A connection that has a grant and sends too slowly is closed
-(`progress.py`), sooner if others wait. So no connection waits for ever. Brokers read without a grant.
+a large frame that comes slowly. A connection that has a grant and sends too slowly is closed (`progress.py`), sooner if
+others wait. So no connection waits for ever. Brokers read without a grant.
 """
 
 from __future__ import annotations
