@@ -67,16 +67,16 @@ __all__ = ["Node", "NodeFailed", "prepare_first_requests", "warm_up"]
 log = get_logger("node")
 
 WARM_UP_AFTER_S: Final = 1.0
-"""After a node is ready, others of its machine may still be starting."""
+"""Seconds from the end of a start to the warm-up: other nodes of the same machine may still be starting."""
 
 CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Longest time that leaderships may take to move, or a controller to be found, before the node stops all the same."""
 
 PROBE_S: Final = 2.0
-"""How long an advertised address may take to answer."""
-ADVERTISED_WITHIN_S: Final = 10.0
-"""A broker that listens checks by then whether others reach it, even if it does not take part."""
+"""How long an advertised address may take to answer, in seconds."""
 
+ADVERTISED_WITHIN_S: Final = 10.0
+"""Seconds after which a broker checks its advertised addresses even if it is still fenced."""
 
 _UNREACHED: Final = {
     "refused": "no broker listens there",
@@ -238,8 +238,8 @@ class Node:
         else:
             await self.control.wait_for_leader()
 
-    async def leave(self) -> None:
-        """Hand over: leaderships of partitions first, then the quorum's leadership."""
+    async def hand_over(self) -> None:
+        """Hand over the leaderships of partitions, then the quorum's leadership."""
         if self.broker is not None and self.config.controlled_shutdown_enable:
             left = await self.broker.lifecycle.controlled_shutdown()
             log.info("controlled_shutdown_ended", leaderships_moved=left)
@@ -260,8 +260,8 @@ class Node:
             await self.control.hand_over()
 
     async def shut_down(self) -> None:
-        """Leave, then stop."""
-        await self.leave()
+        """Hand over, then stop."""
+        await self.hand_over()
         await self.stop()
 
     def cluster_id(self) -> str | None:

@@ -161,7 +161,7 @@ async def run_until(
                     announcing.cancel()
             if isinstance(why, int):
                 log.info("node_stopping", signal=signal.Signals(why).name)
-                await _first(node.failed, signals.get(), node.leave())
+                await _first(node.failed, signals.get(), node.hand_over())
         finally:
             if admin is not None:
                 await admin.stop()

@@ -115,7 +115,7 @@ class Connections:
         """Have aiohttp go on with a new connection, closing another if there is no room."""
         handler = _Connection(
             self._server,
-            self._leave,
+            self._remove,
             access_log=None,
             auto_decompress=False,  # aiohttp would unpack 32 MiB at a time on the loop
             logger=self._logger,
@@ -129,7 +129,7 @@ class Connections:
         self._quiet_since[handler] = _now()
         self._places.enter(handler, host_of(transport.get_extra_info("peername")))
 
-    def _leave(self, connection: Any) -> None:
+    def _remove(self, connection: Any) -> None:
         self._places.leave(connection)
         self._busy.discard(connection)
         self._probing.discard(connection)

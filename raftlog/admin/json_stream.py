@@ -89,7 +89,7 @@ class Objects:
                 self._seen = max(self._seen, len(self._buffer))
                 return 0
             self._seen = mark.end()
-            self._take(mark[0])
+            self._note_mark(mark[0])
             if not self._depth:
                 return self._seen
         return 0
@@ -103,7 +103,7 @@ class Objects:
             self.fault = ApiError(400, f"a record must be a JSON object, but begins with {shown!r}")
         return first == b"{"
 
-    def _take(self, mark: bytes) -> None:
+    def _note_mark(self, mark: bytes) -> None:
         if mark == b'"':
             self._in_string = not self._in_string
         elif mark == b"\\":

@@ -123,14 +123,14 @@ class Samples:
 
     def start(self) -> None:
         """Take samples from now on."""
-        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+        self._keeping = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
         """Take no more."""
         if self._keeping is not None:
             self._keeping.cancel()
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         while True:
             await self.take_sample()
             await asyncio.sleep(EVERY_S)

@@ -2,9 +2,9 @@
 
 A node deletes by age only while it believes its wall clock. There are two reasons for doubt.
 
-- The clock itself: while the node runs, it must move as the uptime does. At a start, it must be near the last believed
-time, which is on the disk (`resume`). - The other clocks: at least half of all clocks, this included, disagree with
-this clock (`OtherClocks`).
+- The clock itself: while the node runs, it must move as the uptime does. At a start, it must be near the last
+  *believed time*, which is on the disk (`resume`).
+- The other clocks: at least half of all clocks, this included, disagree with this clock (`OtherClocks`).
 
 A doubt about the clock itself ends when the clock returns to the believed time, or when an operator accepts it. It ends
 when most of the other brokers agree, and at least one of them has believed its own clock all along. And it ends when

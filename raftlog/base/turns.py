@@ -103,8 +103,8 @@ class TurnCounter:
         self._at_once = at_once or PARTS_AT_ONCE
         self._done = 0
 
-    async def did(self, parts: int = 1) -> None:
-        """Note that so many parts are done; wait for a turn of the loop after every `at_once`."""
+    async def count(self, parts: int = 1) -> None:
+        """Count parts that are done; wait for a turn of the loop after every `at_once`."""
         self._done += parts
         if self._done >= self._at_once:
             self._done = 0

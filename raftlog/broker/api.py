@@ -1,7 +1,7 @@
 """One API of Kafka's protocol as this broker serves it: a row, `API`, at the end of the module of its handler.
 
 `dispatch` walks every request through the steps that the row describes. Fields without a default are decisions: a row
-must set each of them, or mypy fails.
+must set each of them, or mypy and the import of its module fail.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Change:
     """Requests of this API change what others rely on. The audit log has a line for each."""
 
     outcomes: Callable[[Any, Any], Iterable[Outcome]]
-    """(message, response) → the outcome of each part. `message` is None unless `keeps_message`."""
-    keeps_message: bool = False
+    """(message, response) → the outcome of each part. `message` is None unless `audits_message`."""
+    audits_message: bool = False
     """Whether the request is kept until its response, because the response does not name what was changed."""
 
 

@@ -33,7 +33,7 @@ def named_by_request(kind: str, attribute: str) -> Change:
     def outcome(message: Any, response: Any) -> Iterator[Outcome]:
         yield f"{kind} {getattr(message, attribute)}", response.error_code
 
-    return Change(outcome, keeps_message=True)
+    return Change(outcome, audits_message=True)
 
 
 def audited(broker: BrokerContext, api: Api, request: RequestContext, message: Any, result: Any) -> Any:
@@ -42,7 +42,7 @@ def audited(broker: BrokerContext, api: Api, request: RequestContext, message: A
     if not isinstance(change, Change) or request.principal == ADMIN_API:
         return result
     validate_only = bool(getattr(message, "validate_only", False))
-    kept = message if change.keeps_message else None
+    kept = message if change.audits_message else None
 
     def outcomes_of(response: Any) -> Iterable[Outcome]:
         return () if response is None else change.outcomes(kept, response)

@@ -204,13 +204,13 @@ class ClientTelemetry:
             points: list[LabelledPoint] = []
             yield from self._read(client, push, points, max_bytes=max_bytes, now=now)
             if self._clients.get(instance_id) is client:
-                self._take(instance_id, client, points)
+                self._store_points(instance_id, client, points)
 
     def families(self) -> list[tuple[str, Kind, Iterator[tuple[Labels, float]]]]:
         """Return name, kind, and (labels, value) of each series, which is looked at when it is iterated."""
-        return [(name, each.kind, self._told(each)) for name, each in sorted(self._families.items())]
+        return [(name, each.kind, self._series_of(each)) for name, each in sorted(self._families.items())]
 
-    def _told(self, family: MetricFamily) -> Iterator[tuple[Labels, float]]:
+    def _series_of(self, family: MetricFamily) -> Iterator[tuple[Labels, float]]:
         for (instance_id, labels), value in list(family.values.items()):
             client = self._clients.get(instance_id)
             if client is not None:
@@ -342,7 +342,9 @@ class ClientTelemetry:
         rate.use(reader.fields_read - counted, now)
         self.dropped += reader.skipped
 
-    def _take(self, instance_id: UUID, client: TelemetryClient, points: Iterable[LabelledPoint]) -> None:
+    def _store_points(
+        self, instance_id: UUID, client: TelemetryClient, points: Iterable[LabelledPoint]
+    ) -> None:
         before = self._release(instance_id, client)
         for key, kind, delta, value in points:
             name, labels = key

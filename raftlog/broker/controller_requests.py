@@ -118,8 +118,8 @@ async def change_in_parts(
 ) -> list[Any]:
     """Have the controller change some parts at a time, and return the result of each: the reply's, or `failed`.
 
-    `shown_by` returns whether an image shows the changes of some parts. The next parts are sent when this broker's
-    image does. With None the parts are only validated, not changed.
+    `shown_by` returns a condition, which holds for images that show the changes of some parts. The next parts are sent
+    when it holds for this broker's image. With None the parts are only validated, not changed.
     """
     results: list[Any] = []
     async for some, reply in asked:

@@ -2,12 +2,12 @@
 
 Each request takes the same steps, as the row of its API (`broker.api`) describes them:
 
-header → row → room for its objects → decoding → rights → handler → parts → audit log → throttle time → encoding
+header → row → memory for its objects → decoding → rights → handler → parts → audit log → throttle time → encoding
 
 Produce and Fetch leave after the header, and have steps of their own. No request holds the event loop for long: it has
 at most `max_parts` parts (elements of all its arrays). A large one waits for memory (`object_memory`) and is decoded
-in turns. Parts of a response that a handler does not return at once are drawn (`turns.completed`) and encoded in
-turns.
+in turns. Parts of a response that a handler does not return at once are drawn (iterated over by `turns.completed`) and
+encoded in turns.
 
 This is the only place where a request as a whole may fail: an error that its API can express is a response. Malformed
 bytes, an unknown API and unexpected errors end the connection, with one line in the log.
@@ -65,8 +65,8 @@ DECODED_AT_ONCE_BYTES: Final = 4 * 1024
 """A request of at most this size is decoded in the turn in which it arrives: its parts are four thousand at most."""
 
 REQUEST_MAX_BYTES: Final = 16 << 20
-"""The maximum size of a request of any API but Produce and Fetch. A request with the most parts of any API is
-smaller."""
+"""The maximum size of a request of any API but Produce and Fetch. Even a request with the most parts that any API
+allows is smaller."""
 
 log = get_logger(__name__)
 
@@ -286,7 +286,7 @@ def _respond(connection: Connection, api: Api, request: RequestContext, message:
 def _begin(
     broker: BrokerContext, api: Api, request: RequestContext, message: Any
 ) -> Any | Coroutine[Any, Any, Any]:
-    """Return the response, or a coroutine of it, which holds `message` only if the row `keeps_message`."""
+    """Return the response, or a coroutine of it, which holds `message` only if `api.keeps_message`."""
     assert api.handle is not None, "Produce and Fetch are handled with their connection"
     ASKED_BY.set(request.asked_by)
     try:
@@ -334,7 +334,8 @@ async def _conclude(
     room: AbstractAsyncContextManager[None],
 ) -> None:
     connection = slot.connection
-    held.count()  # a turn after they arrived: the connection has counted them until then
+    # The connection counted these bytes until the end of the loop iteration in which they arrived.
+    held.count()
     try:
         async with room:
             await connection.server.long_turns.timed(

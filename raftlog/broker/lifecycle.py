@@ -129,9 +129,9 @@ class Lifecycle:
                 await self._beat()
                 await self._pause()
             except StaleBrokerEpoch:
-                self._leave()
+                self._forget_registration()
             except BrokerIdNotRegistered:
-                self._leave()
+                self._forget_registration()
                 log.warning("broker_unregistered", advice="restart it to register again")
                 await asyncio.Event().wait()
             except InconsistentClusterId as error:
@@ -141,7 +141,7 @@ class Lifecycle:
                 self._check_patience(error)
                 await asyncio.sleep(RETRY_S)
 
-    def _leave(self) -> None:
+    def _forget_registration(self) -> None:
         self.broker_epoch = NO_EPOCH
         self.unfenced.clear()
 

@@ -50,8 +50,8 @@ class LocalBroker:
     session: ControllerSession | None = None
     """Whether the controller receives this broker's heartbeats; None if that is not tracked."""
     silent_members: frozenset[int] = frozenset()
-    """The brokers that may have become leaders of our partitions without our knowledge. Empty while our session with
-    the controller lasts."""
+    """ISR members and eligible leaders that are silent: they may have become leaders of our partitions without our
+    knowledge. Empty while our session with the controller lasts."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while logs are searched by time, in one thread of `env.offload`: the others are for syncs."""
     leaderships_made: asyncio.Event | None = None

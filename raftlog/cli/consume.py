@@ -418,7 +418,7 @@ class Reader:
             if any(each.has_records for each in found):
                 got_at = time.monotonic()
             for each in found:
-                if (code := self._take(each)) is not None:
+                if (code := self._print_fetched(each)) is not None:
                     return code
             sys.stdout.buffer.flush()
             if self.wanted.idle_s and time.monotonic() - got_at > self.wanted.idle_s:
@@ -444,7 +444,7 @@ class Reader:
         """Return whether every partition is read; a group may have none for this member, and give it some later."""
         return not self._going and (self.wanted.exit_at_end or self.wanted.stop_ms is not None)
 
-    def _take(self, found: Fetched) -> int | None:
+    def _print_fetched(self, found: Fetched) -> int | None:
         """Print what came of a partition; return the exit code at the end."""
         if found.error is not None:
             return self._fail(found.at, found.error)

@@ -140,20 +140,24 @@ def reset(
     name: Id,
     *,
     topics: Topics = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="all that it has read")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to where partitions begin")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="to where they end")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="all topics that it has offsets for")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to the log start offsets")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="to the ends of the partitions")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="to where it is, but within the log")
+        bool, typer.Option("--to-current", help="to its committed offsets, but within the log")
     ] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
     to_datetime: Annotated[str, typer.Option("--to-datetime", help="as 2026-01-31T12:00:00Z, or ms")] = "",
-    by_duration: Annotated[str, typer.Option("--by-duration", help="so long ago, as PT2H")] = "",
+    by_duration: Annotated[str, typer.Option("--by-duration", help="to this long ago, as PT2H")] = "",
     shift_by: Annotated[int | None, typer.Option("--shift-by", help="move by this many offsets")] = None,
-    execute: Annotated[bool, typer.Option("--execute/--dry-run", help="do it, or only show it")] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="set them, or only show the plan")
+    ] = False,
     form: Form,
 ) -> None:
-    """Let a group that has no members go on elsewhere. Shows what would become of it, unless --execute is given."""
+    """Reset the committed offsets of a group without members. Without --execute only the plan is shown."""
     given = {
         "earliest": to_earliest or None,
         "latest": to_latest or None,
@@ -220,7 +224,7 @@ def delete_group(target: Target, name: str) -> KafkaError | None:
 
 @verb(group, "delete-offsets")
 def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
-    """Forget how far a group has read in some topics."""
+    """Delete a group's committed offsets for some topics or partitions."""
     if not topics:
         raise Failure("name topics: --topic TOPIC[:P,P]", exits.USAGE)
     described(target, name)

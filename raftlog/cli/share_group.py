@@ -1,4 +1,4 @@
-"""`raftlog share-group …`: share groups, their members, and where they are in their partitions (KIP-932)."""
+"""`raftlog share-group …`: share groups, their members, and their start offsets (KIP-932)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def list_groups(target: Target, *, form: Form) -> int:
 
 @verb(share_group, "describe", prints_rows=True)
 def describe(target: Target, name: Id, *, form: Form) -> None:
-    """Show a share group's state, its members, and where it is; the lag is "-" until records are acknowledged."""
+    """Show a share group's state, members, start offsets and lag; a lag is "-" until records are acknowledged."""
     found = described(target, name)
     members = [
         {
@@ -71,16 +71,20 @@ def reset(
     name: Id,
     *,
     topics: Topics = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="all that it has read")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to where partitions begin")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="to where they end")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="all topics that it has offsets for")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="to the log start offsets")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="to the ends of the partitions")] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
     to_datetime: Annotated[str, typer.Option("--to-datetime", help="as 2026-01-31T12:00:00Z, or ms")] = "",
-    by_duration: Annotated[str, typer.Option("--by-duration", help="so long ago, as PT2H")] = "",
-    execute: Annotated[bool, typer.Option("--execute/--dry-run", help="do it, or only show it")] = False,
+    by_duration: Annotated[str, typer.Option("--by-duration", help="to this long ago, as PT2H")] = "",
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="set them, or only show the plan")
+    ] = False,
     form: Form,
 ) -> int:
-    """Let a share group that has no members begin elsewhere. Shows what would become of it, without --execute."""
+    """Reset the start offsets of a share group without members. Without --execute only the plan is shown."""
     given = {
         "earliest": to_earliest or None,
         "latest": to_latest or None,
@@ -114,7 +118,7 @@ def reset(
 
 @verb(share_group, "delete")
 def delete(target: Target, names: Ids) -> int:
-    """Delete share groups that have no members, with all that is known of their records."""
+    """Delete share groups without members, with the delivery state of their records."""
     code = exits.OK
     for name in names:
         why_not = in_use(described(target, name))
@@ -126,7 +130,7 @@ def delete(target: Target, names: Ids) -> int:
 
 @verb(share_group, "delete-offsets")
 def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
-    """Forget where a share group is in some topics."""
+    """Delete a share group's offsets for whole topics."""
     if not topics or any(":" in each for each in topics):
         raise Failure("name whole topics: --topic TOPIC", exits.USAGE)
     if why_not := in_use(described(target, name)):

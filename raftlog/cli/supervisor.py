@@ -133,7 +133,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_or_hasten)
         self._keepers = {
-            node_id: asyncio.create_task(self._keep(node_id, command))
+            node_id: asyncio.create_task(self._keep_running(node_id, command))
             for node_id, command in self._commands.items()
         }
         stopping = asyncio.create_task(self._stopping.wait())
@@ -156,7 +156,7 @@ class Supervisor:
             with suppress(ProcessLookupError):  # it has just ended
                 self._running[node_id].send_signal(signal.SIGTERM)
 
-    async def _keep(self, node_id: int, command: Sequence[str]) -> int:
+    async def _keep_running(self, node_id: int, command: Sequence[str]) -> int:
         """Run a broker again and again. Return its exit code if it was to stop, or if its config can't be used."""
         loop, pause_s = asyncio.get_running_loop(), PAUSE_S
         while True:

@@ -49,7 +49,8 @@ UncleanRule = Callable[[str], bool]
 class LostReplicas(NamedTuple):
     """A broker with incomplete replicas: all (another disk), or only the `damaged` replicas that it reports.
 
-    `reads_on`: while no other replica can lead, it leads for reading only, and they are eligible leaders.
+    `reads_on`: while no complete replica is in service, the damaged replica leads for reading only. The other ISR
+    members become eligible leaders.
     """
 
     broker_id: int = NO_BROKER
@@ -73,7 +74,7 @@ class PartitionUpdates(NamedTuple):
 
 
 def unclean_rule(image: MetadataImage, config: NodeConfig) -> UncleanRule:
-    """Return the rule from topic configs over cluster-wide dynamic config over the node's own."""
+    """Return the rule: the topic's config decides, then the cluster-wide dynamic config, then the node's own."""
     cluster_wide = image.config("broker", "")
 
     def allowed(topic: str) -> bool:
@@ -94,7 +95,8 @@ def update_all_partitions(
     """Update every partition of the image, MAX_PARTITION_RECORDS at most; the next call continues.
 
     It visits only partitions that the availability or the lost replicas affect, in the order of topics and partition
-    numbers. Damaged replicas come first: a broker is unfenced with this batch, and the next must not elect them.
+    numbers. Damaged replicas come first. This batch may also unfence their broker, and a later batch could elect a
+    damaged replica that is still in the ISR.
     """
     changes = _Changes()
     found = _concerned(image, index, availability, lost_replicas)
@@ -193,12 +195,15 @@ def update_leader_and_isr(
 ) -> PartitionChanged | None:
     """Return the record that brings a partition's leader and ISR up to date, or None if no change is needed.
 
-    No replica is elected uncleanly in the record that first notes its damage. It was trusted until then, so the
-    election would look clean, and the replica must see that its damage is known.
+    No replica is elected uncleanly in the record that first notes its damage. Until then it is in the ISR or eligible,
+    so its election would count as clean. But an elected replica accepts its damaged log only if its election was
+    unclean.
 
-    If eligible leaders join the ISR, the record names all that may be eligible after it: no replica is both. None is
-    after an unclean election.
+    If a member of the ISR lacks records, or eligible leaders join the ISR, the record also sets the remaining eligible
+    leaders. No replica is in both lists. After an unclean election there are no eligible leaders.
     """
+    # `lossy` is the broker with incomplete replicas. `sound` and `eligible` are the replicas with all committed
+    # records: the members of the ISR, and the eligible leaders. `reader` leads for reading only if the ISR is lost.
     isr, lost, joins = state.isr, state.isr_lost, False
     reader, lossy = state.leader, lost_replicas.broker_id
     sound, eligible = () if lost else isr, state.eligible

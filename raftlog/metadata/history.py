@@ -150,10 +150,10 @@ class History:
         for key in partitions:
             before, after = _state(old, *key), _state(new, *key)
             if after is not None:
-                self._keep(key, Change(moment, before, after))
+                self._add_change(key, Change(moment, before, after))
                 self._count(before, after)
 
-    def _keep(self, key: tuple[UUID, int], change: Change[PartitionState]) -> None:
+    def _add_change(self, key: tuple[UUID, int], change: Change[PartitionState]) -> None:
         changes = self._partitions.pop(key, [])
         self._kept -= len(changes)
         changes.append(change)

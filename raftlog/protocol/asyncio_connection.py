@@ -78,13 +78,13 @@ class AsyncioConnection(asyncio.Protocol, Guard):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self.take(data)
+            self.receive_bytes(data)
         except ConversationLost:
             self.close()
         except Exception:
             self.crash("data_received")
 
-    def take(self, data: bytes) -> None:
+    def receive_bytes(self, data: bytes) -> None:
         """Set the futures of the responses that are complete with these bytes. Raise ConversationLost."""
         for response in self._conversation.receive(data):
             answer = self._waiting.popleft()

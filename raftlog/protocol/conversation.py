@@ -111,7 +111,7 @@ class Conversation(InFlightRequests, FrameBuffer):
         """Yield the responses that are complete with `nbytes` more in the buffer, in order. Raise ConversationLost."""
         lost = None
         try:
-            self.take_frames(nbytes, self._take)
+            self.take_frames(nbytes, self._add_response)
         except FramingLost:
             lost = ConversationLost(NO_RESPONSE)
         except ConversationLost as error:
@@ -121,7 +121,7 @@ class Conversation(InFlightRequests, FrameBuffer):
         if lost is not None:
             raise lost
 
-    def _take(self, frame: memoryview) -> None:
+    def _add_response(self, frame: memoryview) -> None:
         self._responses.append(self.response_in(frame))
 
 

@@ -248,7 +248,7 @@ class Authorizer:
         except KeyError:
             answer = self.verdict(principal, host, operation, resource_type, name).allowed
         if len(name) <= NAME_MAX_CHARS:  # names are as clients send them, so cached names need a limit
-            self._keep(principal, (host, operation, resource_type, name), answer)
+            self._cache_answer(principal, (host, operation, resource_type, name), answer)
         return answer
 
     def verdict(
@@ -287,7 +287,7 @@ class Authorizer:
             answer = self.allows(principal, host, operation, resource_type, ANY_NAME) or self._allows_some(
                 principal, host, operation, self._rules[resource_type]
             )
-            self._keep(principal, question, answer)
+            self._cache_answer(principal, question, answer)
         return answer
 
     @staticmethod
@@ -301,7 +301,7 @@ class Authorizer:
                     allowed.append(acl)
         return any(not denied.cover(each) for each in allowed)
 
-    def _keep(self, principal: str, question: _Question, answer: bool) -> None:
+    def _cache_answer(self, principal: str, question: _Question, answer: bool) -> None:
         if self._kept >= MAX_KEPT_ANSWERS:
             self._forget()
         self._answers.setdefault(principal, {})[question] = answer

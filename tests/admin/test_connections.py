@@ -76,8 +76,8 @@ async def test_what_is_no_request_is_freed_with_its_connection(monkeypatch: pyte
     lost = asyncio.Queue[None]()
     monkeypatch.setattr(
         Connections,
-        "_leave",
-        lambda self, each, leave=Connections._leave: (leave(self, each), lost.put_nowait(None)),
+        "_remove",
+        lambda self, each, leave=Connections._remove: (leave(self, each), lost.put_nowait(None)),
     )
     server = web.Server(lambda _request: web.Response())  # type: ignore[arg-type,return-value]
     quiet = logging.Logger("quiet", logging.CRITICAL)  # a record keeps its error

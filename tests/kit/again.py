@@ -132,7 +132,7 @@ class Again:
             print(self._first_failure, file=sys.__stderr__)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-        if report.when == "call" and report.passed and _told(report) is not None:
+        if report.when == "call" and report.passed and _failure_text(report) is not None:
             return FLAKY, "F", ("FLAKY", {"yellow": True})
         return None
 
@@ -142,13 +142,13 @@ class Again:
             return
         terminalreporter.section("failed at first, passed when run again")
         for each in flaky:
-            terminalreporter.write_line(_told(each) or "")
+            terminalreporter.write_line(_failure_text(each) or "")
             terminalreporter.write_line("")
         for each in flaky:
             terminalreporter.write_line(f"FLAKY {each.nodeid}", yellow=True)
 
 
-def _told(report: Any) -> str | None:
+def _failure_text(report: Any) -> str | None:
     """Return what a test that is flaky failed with at first."""
     return next((text for name, text in report.user_properties if name == FLAKY), None)
 

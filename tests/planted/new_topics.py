@@ -29,13 +29,13 @@ def answered_before_it_is_served(patch: pytest.MonkeyPatch) -> None:
 
 def begun_is_made(patch: pytest.MonkeyPatch) -> None:
     """A replica counts as made as soon as a thread has begun to make it."""
-    take = MissingReplicas.take
+    remove = MissingReplicas.remove
 
-    def take_and_settle(missing: MissingReplicas, name: TopicPartition) -> None:
-        take(missing, name)
+    def remove_and_settle(missing: MissingReplicas, name: TopicPartition) -> None:
+        remove(missing, name)
         missing.discard(name)
 
-    patch.setattr(MissingReplicas, "take", take_and_settle)
+    patch.setattr(MissingReplicas, "remove", remove_and_settle)
 
 
 def late_roles_wake_nobody(patch: pytest.MonkeyPatch) -> None:

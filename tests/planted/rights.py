@@ -48,7 +48,7 @@ def answers_outlive_their_rules(patch: pytest.MonkeyPatch) -> None:
 def fetches_that_wait_keep_their_verdict(patch: pytest.MonkeyPatch) -> None:
     """A fetch that waits, and a session, go by the rules of their beginning."""
     may, read = fetch_reader.connection_may, FetchReader._read
-    patch.setattr(PendingFetch, "_take_back", lambda waiting: None)
+    patch.setattr(PendingFetch, "_refuse_revoked", lambda waiting: None)
 
     def read_as_at_first(reader: FetchReader, entry: Any, *limits: Any, **more: Any) -> Any:
         served_before = entry.partition is not None
@@ -64,7 +64,7 @@ def fetches_that_wait_keep_their_verdict(patch: pytest.MonkeyPatch) -> None:
 
 def quiet_partitions_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """A client that waits for records that do not come does not learn of a removed right."""
-    patch.setattr(PendingFetch, "_take_back", lambda waiting: None)
+    patch.setattr(PendingFetch, "_refuse_revoked", lambda waiting: None)
 
 
 def expressions_match_by_old_rules(patch: pytest.MonkeyPatch) -> None:

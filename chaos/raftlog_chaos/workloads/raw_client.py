@@ -77,7 +77,7 @@ class RawConnection(AsyncioConnection):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self.take(data)
+            self.receive_bytes(data)
         except ConversationLost as error:  # as an OSError it would only close the connection
             raise AssertionError(f"the connection of {self.name}: {error}") from error
 

@@ -182,7 +182,7 @@ class ShareWorker:
             return
         for topic in answer.responses:
             for each in topic.partitions:
-                self._told(holds, kinds, int(each.error_code), reign=reign, sent_at=sent_at)
+                self._note_outcome(holds, kinds, int(each.error_code), reign=reign, sent_at=sent_at)
 
     async def _fetch(self, kinds: Mapping[int, int], **fields: Any) -> None:
         before, sent_at, holds = self._before(kinds, fields)
@@ -200,11 +200,13 @@ class ShareWorker:
         for topic in answer.responses:
             for each in topic.partitions:
                 if kinds:
-                    self._told(holds, kinds, int(each.acknowledge_error_code), reign=reign, sent_at=sent_at)
+                    self._note_outcome(
+                        holds, kinds, int(each.acknowledge_error_code), reign=reign, sent_at=sent_at
+                    )
                 if each.error_code:
                     self._lose_session()
                 else:
-                    self._take(each, reign=reign, sent_at=sent_at)
+                    self._note_records(each, reign=reign, sent_at=sent_at)
 
     def _before(
         self, kinds: Mapping[int, int], fields: Mapping[str, Any]
@@ -228,7 +230,7 @@ class ShareWorker:
             self._lose_session()
         return bool(code)
 
-    def _told(
+    def _note_outcome(
         self, holds: dict[int, Hold], kinds: Mapping[int, int], code: int, *, reign: Reign, sent_at: float
     ) -> None:
         self.book.told(holds, kinds, code, reign=reign, sent_at=sent_at)
@@ -236,7 +238,7 @@ class ShareWorker:
             if (kind != RENEW or code) and offset in self._holds:
                 give_up(self._holds.pop(offset), self._now())
 
-    def _take(self, part: Any, *, reign: Reign, sent_at: float) -> None:
+    def _note_records(self, part: Any, *, reign: Reign, sent_at: float) -> None:
         """Note the records of a response, and that each acquired offset has one."""
         acquired = [
             (each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records

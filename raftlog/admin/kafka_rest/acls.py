@@ -150,7 +150,7 @@ async def list_acls(call: Call) -> AclList:
         raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
     found = sorted((acl for acl in image.acls if asked.matches(acl)), key=msgspec.structs.astuple)
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls", key=msgspec.structs.astuple)
-    return AclList(metadata=metadata, data=await each_part(call, shown, partial(_told, call, image)))
+    return AclList(metadata=metadata, data=await each_part(call, shown, partial(_acl_data, call, image)))
 
 
 async def create_acl(call: Call) -> None:
@@ -200,7 +200,7 @@ async def delete_acls(call: Call) -> DeletedAcls:
     check(result.error_code, result.error_message)
     gone = [read_acl(each, each) for each in result.matching_acls]
     record_parts(call, [str(acl) for acl in gone], ())
-    return DeletedAcls([_told(call, image, acl) for acl in sorted(gone, key=msgspec.structs.astuple)])
+    return DeletedAcls([_acl_data(call, image, acl) for acl in sorted(gone, key=msgspec.structs.astuple)])
 
 
 def _written(wanted: NewAcl) -> str:
@@ -211,7 +211,7 @@ def _written(wanted: NewAcl) -> str:
     )
 
 
-def _told(call: Call, image: MetadataImage, acl: Acl) -> AclData:
+def _acl_data(call: Call, image: MetadataImage, acl: Acl) -> AclData:
     return AclData(
         metadata=item(call, image, "acls", acl=acl.resource_name),
         cluster_id=image.cluster_id,

@@ -53,7 +53,7 @@ async def get_drain(call: Call) -> Drain:
 async def drain_broker(call: Call) -> Drain:
     """Drain a broker until it is cancelled, through restarts too; a repeated request reports the progress."""
     try:
-        return _told(await drain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
+        return _drain_state(await drain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
         raise not_found(f"broker {call.path['broker_id']}") from None
 
@@ -61,12 +61,12 @@ async def drain_broker(call: Call) -> Drain:
 async def undrain_broker(call: Call) -> Drain:
     """Cancel a drain. The broker's leaderships come back with the next rebalance or election of preferred leaders."""
     try:
-        return _told(await undrain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
+        return _drain_state(await undrain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:
         raise not_found(f"broker {call.path['broker_id']}") from None
 
 
-def _told(reply: BrokerDrain) -> Drain:
+def _drain_state(reply: BrokerDrain) -> Drain:
     return Drain(reply.broker_id, reply.draining, reply.leaderships)
 
 

@@ -235,7 +235,7 @@ class _Reading:
                 if self._is_full:
                     return
             self.next_offset = max(self.next_offset, header.end_offset)
-            await self._pace.did(STEP_BYTES)
+            await self._pace.count(STEP_BYTES)
 
     @property
     def _is_full(self) -> bool:
@@ -245,11 +245,11 @@ class _Reading:
     async def _read_batch(self, header: BatchHeader, batch: Buffer) -> None:
         for record in iter_records_from(header, await self._opened(header, batch), self.next_offset):
             if record is None:
-                await self._pace.did(STEP_BYTES)
+                await self._pace.count(STEP_BYTES)
                 continue
             before = self.size
             self._add(record)
-            await self._pace.did(self.size - before)
+            await self._pace.count(self.size - before)
             if self._is_full:
                 return
 

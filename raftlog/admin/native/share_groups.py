@@ -250,7 +250,7 @@ ROUTES: Final = (
         "GET",
         ONE,
         get_share_group,
-        "A share group: its members, and where it is in its partitions",
+        "A share group: its members, its start offsets and lag",
         rights=_of_share_group(Operation.DESCRIBE),
     ),
     Route(
@@ -265,7 +265,7 @@ ROUTES: Final = (
         "DELETE",
         ONE,
         delete_share_group,
-        "Delete a share group, with all that is known of its records",
+        "Delete a share group, with the delivery state of its records",
         status=204,
         rights=_of_share_group(Operation.DELETE),
     ),

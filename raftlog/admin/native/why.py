@@ -218,18 +218,22 @@ def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) 
     who = "No broker leads" if state.leader == NO_BROKER else f"Broker {state.leader} leads"
     who += f" in epoch {state.leader_epoch}"
     event = next((each for each in events if LEADER_CHANGES.intersection(each.what)), None)
-    sentences = [f"{who}.", _told(event) if event else "This node does not remember the reason."]
+    sentences = [f"{who}.", _event_sentence(event) if event else "This node does not remember the reason."]
     missing = [each for each in state.target_replicas if each not in state.isr]
     if missing:
         sentences.append(f"Not in sync: {', '.join(map(str, missing))}.")
         left = next((each for each in events if "isr_shrunk" in each.what), None)
         if left is not None and left is not event:
-            sentences.append(_told(left))
+            sentences.append(_event_sentence(left))
     return " ".join(sentences)
 
 
 def _broker_summary(broker_id: int, events: list[BrokerEvent]) -> str:
-    return _told(events[0]) if events else f"This node does not remember what happened to broker {broker_id}."
+    return (
+        _event_sentence(events[0])
+        if events
+        else f"This node does not remember what happened to broker {broker_id}."
+    )
 
 
 def as_sentence(at: str | None, message: str, because: str) -> str:
@@ -239,7 +243,7 @@ def as_sentence(at: str | None, message: str, because: str) -> str:
     return f"{when}{message}{reason}."
 
 
-def _told(event: PartitionEvent | BrokerEvent) -> str:
+def _event_sentence(event: PartitionEvent | BrokerEvent) -> str:
     return as_sentence(event.when.at, event.message, event.because)
 
 

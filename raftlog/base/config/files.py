@@ -1,4 +1,7 @@
-"""Config files and environment → {dotted name: text}, and .properties back. It knows their syntax, not the settings."""
+"""Parses config files and environment variables into {dotted name: text}, and writes .properties.
+
+It knows their syntax, not the settings.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def _unescape(text: str) -> str:
                 raise ValueError(f"\\u{digits} is not \\u and four hexadecimal digits") from None
         else:
             out.append(_ESCAPES.get(escaped, escaped))
-    try:  # a character beyond the first 65,536 is two \\u, as Java writes them
+    try:  # outside the BMP a character is two \\u escapes (a surrogate pair), as Java writes it
         return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ValueError("\\u escape of half a surrogate pair") from None

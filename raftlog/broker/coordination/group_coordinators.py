@@ -92,7 +92,10 @@ class Verb(Protocol[R_contra]):
 
 
 class GroupCoordinators:
-    """All methods but the first two are client requests; failures are KafkaErrors, mostly retriable."""
+    """The group coordinators of this broker. Handlers call the methods under `requests`.
+
+    These raise KafkaErrors, mostly retriable.
+    """
 
     def __init__(self, broker: LocalBroker, verifier: TransactionVerifier) -> None:
         self._broker = broker
@@ -342,7 +345,7 @@ class GroupCoordinators:
         writer = TransactionalProducer(transactional_id, *producer)
         refused = (await self._verifier.verify(writer, [tp], dialect=dialect))[tp]
         if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
-            raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
+            raise CoordinatorLoadInProgress(refused.message)  # clients retry this without FindCoordinator
         if refused is not None:
             raise refused
         if shard.is_over:

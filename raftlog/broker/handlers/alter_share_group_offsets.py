@@ -117,6 +117,6 @@ API: Final = Api(
         by_part=(Right(Operation.READ, ResourceType.TOPIC),),
     ),
     max_parts=IN_TURNS,
-    audit=Change(_outcomes, keeps_message=True),
+    audit=Change(_outcomes, audits_message=True),
     controllers=False,
 )

@@ -75,6 +75,6 @@ API: Final = Api(
     error_response=error_response,
     needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
-    audit=Change(_outcomes, keeps_message=True),
+    audit=Change(_outcomes, audits_message=True),
     controllers=True,
 )

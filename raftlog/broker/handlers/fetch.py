@@ -177,7 +177,7 @@ class PendingFetch(Slot):
         self.session = session
         self.reader = FetchReader(connection, request, session, replica, version=self.header.api_version)
         if request.session_epoch > INITIAL_EPOCH:
-            self._take_back()
+            self._refuse_revoked()
         if replica is not None and session.session_id not in (NO_SESSION, *connection.session_ids):
             connection.session_ids += (session.session_id,)  # the session ends with the connection
         waiting = session.fetch
@@ -333,7 +333,7 @@ class PendingFetch(Slot):
     def _responding(self) -> Iterator[None]:
         """Collect the results in one slice, and encode them in the next."""
         self._stop_waiting()
-        self._take_back()
+        self._refuse_revoked()
         answer = self._collect()
         yield
         if answer is not None:
@@ -354,16 +354,16 @@ class PendingFetch(Slot):
     # -- the response -------------------------------------------------------------------------------------------
 
     def _respond(self) -> None:
-        self._take_back()
+        self._refuse_revoked()
         answer = self._collect()
         if answer is not None:
             self.answer(answer.encode(self.header))
 
-    def _take_back(self) -> None:
+    def _refuse_revoked(self) -> None:
         """Refuse partitions whose ACLs were removed during the wait, also partitions without new data."""
         reader = self.reader
         if reader.replica is None and self.connection.server.broker.authorizer is not None:
-            take_back(self.connection, self.session)
+            refuse_revoked(self.connection, self.session)
             reader.cold = [each for each in reader.cold if each.entry.read is not REFUSED]
 
     def _collect(self) -> FetchAnswer | None:
@@ -408,7 +408,7 @@ class PendingFetch(Slot):
         self._respond()
 
 
-def take_back(connection: Connection, session: FetchSession) -> None:
+def refuse_revoked(connection: Connection, session: FetchSession) -> None:
     """Refuse the partitions that the client may not read any more, if ACLs have changed since the last check.
 
     A fetch checks ACLs as it reads, and may then wait. ACLs change meanwhile, and a partition without news is not read

@@ -34,7 +34,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
     if (before.producer_id == NO_PRODUCER_ID) != (before.epoch == NO_EPOCH):
         raise InvalidRequest("set both producer id and epoch, or neither")
-    producer = await (_give(broker) if message.transactional_id is None else _init(broker, message, before))
+    producer = await (
+        _new_producer(broker) if message.transactional_id is None else _init(broker, message, before)
+    )
     return build_response(
         API_KEY,
         request.api_version,
@@ -43,7 +45,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
 
 
-async def _give(broker: BrokerContext) -> ProducerIdAndEpoch:
+async def _new_producer(broker: BrokerContext) -> ProducerIdAndEpoch:
     assert broker.producer_ids is not None, "the broker server provides it"
     return ProducerIdAndEpoch(await broker.producer_ids.next(), FIRST_EPOCH)
 

@@ -34,8 +34,9 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
     From v4 on a new member first gets its id.
 
-    Until then only what its group keeps is kept of the request. A small request waits a moment for a loading
-    coordinator. After that error librdkafka retries only after three seconds, when a cluster gets its first group.
+    Until then only what its group keeps is kept of the request. On COORDINATOR_LOAD_IN_PROGRESS librdkafka pauses three
+    seconds, which would delay the first group of every new cluster. So a small request waits a moment while a
+    coordinator is loading.
     """
     try:
         join = _request(broker, request, message)

@@ -107,7 +107,7 @@ SUSPECT_ATTRIBUTES: Final = TRANSACTIONAL_BIT | ZSTD
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Append, and respond or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
+    """Append, and respond or hold a slot until the partitions commit. Raises InvalidRequest for malformed bytes."""
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     if connection.limits is not None:
@@ -119,6 +119,8 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         connection.responses.hold(pending)
         return
     steps = pending.append() if refused is None else pending.refuse(refused)
+    # This `next` appends the batches, from the receive buffer. If the iterator has not ended, they are too many for a
+    # single turn of the loop. Then the rest is copied, and appended in later turns.
     if next(steps, DONE) is not DONE:
         pending.keep_batches()
         pending.respond_after(pending.append_in_turns(steps))
@@ -303,7 +305,7 @@ class PendingProduce(Slot):
         for _, batches in self._wanted.topics:
             batches[:] = [(index, None if records is None else keep(records)) for index, records in batches]
 
-    def _keep(self, records: memoryview) -> memoryview:
+    def _keep_records(self, records: memoryview) -> memoryview:
         """Return the records in memory that stays valid until they are appended; it is counted in the account."""
         self.connection.server.memory.unappended.acquire(len(records))
         self._kept_bytes += len(records)
@@ -373,7 +375,7 @@ class PendingProduce(Slot):
                     if not self._is_kept and self.connection.server.memory.unappended.is_full:
                         results.append(self._refused(topic, index, records, _no_memory()))
                         continue
-                    kept = records if self._is_kept else self._keep(records)
+                    kept = records if self._is_kept else self._keep_records(records)
                     self.deferred[topic, index] = DeferredBatch(topic, index, kept, results, len(results))
                     results.append(ProducedPartition(index))
                     continue
@@ -467,7 +469,10 @@ class PendingProduce(Slot):
             self.topics.append((topic, refused))
 
     def try_complete(self) -> tuple[bytes] | None:
-        """Return the response if all records are committed, otherwise None."""
+        """Return the response if all records are committed, otherwise wait for their commit and return None.
+
+        Call it once.
+        """
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
         for partition, appended_at in tuple(self._open.items()):

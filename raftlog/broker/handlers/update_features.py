@@ -81,6 +81,6 @@ API: Final = Api(
     handle=handle,
     needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
-    audit=Change(_outcomes, keeps_message=True),
+    audit=Change(_outcomes, audits_message=True),
     controllers=True,
 )

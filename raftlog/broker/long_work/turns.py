@@ -179,7 +179,7 @@ class _Drawing(TurnCounter):
             if part is not None:
                 await self.draw(part)
                 found.append(part)
-            await self.did(size)
+            await self.count(size)
         return tuple(found)
 
 
@@ -242,7 +242,7 @@ async def together(
             for part in batch:
                 size = size_of(part)
                 begun.append(begin(part))
-                await pace.did(1 + size)
+                await pace.count(1 + size)
             for part, future in zip(batch, begun, strict=True):
                 ended.append((part, await _outcome(future)))
         finally:

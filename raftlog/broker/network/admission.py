@@ -7,7 +7,7 @@ fast strangers may come.
 
 A stranger without a place waits in the hall, which handles only the handshake of brokers, in short frames. It is
 refused at its first other frame, after HALL_CHECKS seconds, or if a newer stranger needs its place among HALL_PLACES
-(`base.places`).
+(`base.places`). Kafka has no hall: it exempts the inter-broker listener from max.connections.
 
 A SASL listener has a gate: before its login, a client may only get API versions, log in, or authenticate as a broker.
 Any other request ends its connection, and so does a login that takes too long. Its frames are short until then, so
@@ -210,14 +210,14 @@ class Admission:
     def admit_broker(self, connection: Connection) -> None:
         """Release the place of a connection that authenticated as a broker."""
         connection.gate.open(connection)
-        self._leave(connection)
+        self._discount(connection)
         connection.standing = ConnectionStanding.BROKER
         self.brokers += 1
 
     def remove(self, connection: Connection) -> None:
         """Release the place of a closed connection."""
         if connection.standing is not ConnectionStanding.GONE:
-            self._leave(connection)
+            self._discount(connection)
             connection.standing = ConnectionStanding.GONE
             self._memory.release(_cost(connection))
 
@@ -253,7 +253,7 @@ class Admission:
     def _has_no_memory(self, connection: Connection) -> bool:
         return self._of_strangers + _cost(connection) > self._memory.limit
 
-    def _leave(self, connection: Connection) -> None:
+    def _discount(self, connection: Connection) -> None:
         if connection.standing is ConnectionStanding.STRANGER:
             self.strangers -= 1
             self._of_strangers -= _cost(connection)

@@ -411,7 +411,7 @@ class FetchSessions:
         session = FetchSession(replica=replica, by_id=version >= FIRST_TOPIC_ID_VERSION, owner=owner)
         session.want(request)
         if request.session_epoch == INITIAL_EPOCH:
-            self._keep(session, now)
+            self._register(session, now)
         return session
 
     def end(self, session_id: int) -> None:
@@ -446,7 +446,7 @@ class FetchSessions:
             session.session_id = NO_SESSION
         return session
 
-    def _keep(self, session: FetchSession, now: float) -> None:
+    def _register(self, session: FetchSession, now: float) -> None:
         """Give the session an id if there is room, or if KIP-227 allows the eviction of another session."""
         while not self._has_room(session):
             if not self._evict(session, now):

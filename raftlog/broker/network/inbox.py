@@ -128,7 +128,7 @@ class Inbox:
         self.is_blocked = False
         if rest is not None:
             rest.free()
-            self._requests.leave(self)
+            self._requests.remove(self)
             self._requests.release(rest.size)
 
     def _pause(self) -> None:

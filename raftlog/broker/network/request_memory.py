@@ -8,9 +8,9 @@ The rule: below three quarters of the account all connections read. From there o
 frame stops reading. It waits for a grant, which is room for the rest of that frame. Grants go to the connections with
 the fewest missing bytes, as long as all grants fit into the account. One grant is always given, however large, so
 there is progress. A connection without a partial frame reads a small piece at a time, so the smallest requests are
-served as usual. The rests of other frames up to SMALL_REST_BYTES have room of their own beyond the account. They need
-not wait for a large frame that comes slowly. A connection that has a grant and sends too slowly is closed
-(`progress.py`), sooner if others wait. So no connection waits for ever. Brokers read without a grant.
+served as usual. Frames that miss at most SMALL_REST_BYTES have a reserve beyond the account. So they need not wait for
+a large frame that comes slowly. A connection that has a grant and sends too slowly is closed (`progress.py`), sooner if
+others wait. So no connection waits for ever. Brokers read without a grant.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SMALL_WINDOW_BYTES: Final = 4 * 1024
 """The same once three quarters of the account are used."""
 
 SMALL_REST_BYTES: Final = 64 * 1024
-"""A frame with at most this many missing bytes may use the extra room when the account is full."""
+"""A frame with at most this many missing bytes may use the reserve when the account is full."""
 SMALL_RESTS_SHARE: Final = 8
-"""The extra room, as a fraction of the account's limit: one eighth."""
+"""The reserve, as a fraction of the account's limit: one eighth."""
 
 MIN_ROOM_BYTES: Final = 256
 LARGE_BYTES: Final = 64 * 1024
@@ -52,14 +52,14 @@ class FrameMappings:
     def __init__(self) -> None:
         self.spares: list[mmap] = []
 
-    def take(self, size: int) -> mmap:
+    def acquire_mapping(self, size: int) -> mmap:
         """Return a mapping for this many bytes; it still holds bytes of earlier frames."""
         if size <= MAPPING_BYTES and self.spares:
             return self.spares.pop()
         # private, since pages of a shared mapping belong to a file, and cost more to create and to drop
         return mmap(-1, max(size, MAPPING_BYTES), flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
-    def give_back(self, mapping: mmap) -> None:
+    def release_mapping(self, mapping: mmap) -> None:
         """Take back a mapping that is no longer read."""
         if len(mapping) == MAPPING_BYTES and len(self.spares) < SPARE_MAPPINGS:
             self.spares.append(mapping)
@@ -86,7 +86,7 @@ class FrameRest:
         if self.size < LARGE_BYTES or self.size >= needed:
             self._buffer += first
         else:
-            self._buffer = mappings.take(needed)
+            self._buffer = mappings.acquire_mapping(needed)
             self._buffer[: self.size] = first
 
     def room(self, needed: int) -> memoryview:
@@ -106,7 +106,7 @@ class FrameRest:
         if size < LARGE_BYTES:
             grown = bytearray(min(needed, max(2 * size, MIN_ROOM_BYTES)))
         else:
-            grown = self._mappings.take(needed)
+            grown = self._mappings.acquire_mapping(needed)
         grown[:size] = self._buffer[:size]
         self._buffer = grown
 
@@ -130,7 +130,7 @@ class FrameRest:
     def free(self) -> None:
         """Free the bytes, which were handled or never will be."""
         if type(self._buffer) is mmap and not self.is_kept:
-            self._mappings.give_back(self._buffer)
+            self._mappings.release_mapping(self._buffer)
 
 
 class FrameReader(Protocol):
@@ -144,7 +144,10 @@ class FrameReader(Protocol):
 
 
 class RequestMemory:
-    """`acquire` and `release` count what connections and handlers hold."""
+    """Grants connections the right to receive while the account for requests is short.
+
+    `acquire` and `release` count the bytes that connections and handlers hold.
+    """
 
     __slots__ = (
         "_account",
@@ -168,10 +171,10 @@ class RequestMemory:
         self._promised = 0
         """The bytes of all grants that have not arrived."""
         self._small: dict[FrameReader, int] = {}
-        """The connections with a grant in the room for small rests, and its size in bytes."""
+        """The connections with a grant from the reserve, each with the size of its grant in bytes."""
         self._small_bytes = 0
         self._waiting: dict[FrameReader, int] = {}
-        """With the number of its place in the queue."""
+        """The connections that wait for a grant, each with its number in the queue."""
         self._queue: list[tuple[int, int, FrameReader]] = []
         """(missing bytes, number, reader); an entry is skipped if its reader left."""
         self._order = count()
@@ -230,7 +233,7 @@ class RequestMemory:
         """Return whether it has a grant while other connections wait for a grant."""
         return bool(reader.granted and self._waiting)
 
-    def leave(self, reader: FrameReader) -> None:
+    def remove(self, reader: FrameReader) -> None:
         """Remove a reader with a complete frame or a closed connection: it neither waits nor has a grant.
 
         No effect if it is not there.

@@ -110,7 +110,7 @@ class ServerTls:
                     raise TlsUnusable(
                         f"{self._tls.names['ssl_principal_mapping_rules']}: {error.message}"
                     ) from error
-        self._take(await offload(self._contexts.load))
+        self._use(await offload(self._contexts.load))
 
     def accepting(self, accept: Accept) -> Accept:
         """Return a protocol factory that makes the protocols of `accept` for connections after their handshake.
@@ -148,7 +148,7 @@ class ServerTls:
             )
             return
         if context is not None:
-            self._take(context)
+            self._use(context)
             log.info("tls_renewed", listener=self._tls.listener)
 
     def principal_of(self, connection: ssl.SSLObject) -> str:
@@ -171,7 +171,7 @@ class ServerTls:
         assert isinstance(session.context, ServerContext)
         return session.context.certificate
 
-    def _take(self, context: ssl.SSLContext) -> None:
+    def _use(self, context: ssl.SSLContext) -> None:
         assert isinstance(context, ServerContext)
         self._newest = context
 

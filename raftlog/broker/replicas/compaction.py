@@ -84,7 +84,7 @@ class LogCleaner:
         return [each for each in self._compacted if self._replicas.volume_of(each) is volume]
 
     def _take_touched(self) -> None:
-        for partition in self._touched.take():
+        for partition in self._touched.drain():
             self._compacted.pop(partition, None)
             if partition.log.compacted and self._replicas.volume_of(partition) is not None:
                 self._compacted[partition] = None

@@ -471,13 +471,13 @@ class LeaderFetcher:
             for fetched in results:
                 followed = self._followed.get((topic_id, fetched.partition))
                 if followed is not None and followed.in_session and followed.asked_in <= request:
-                    self._take(followed, fetched)
+                    self._apply_if_current(followed, fetched)
         self._heard_at, self._answered = self._answered_at, request
         if not response.session_id:
             self._sessionless = True
             self._begin_session()  # a leader without a session for us gets a full fetch each time
 
-    def _take(self, followed: FollowedPartition, fetched: FetchedPartition) -> None:
+    def _apply_if_current(self, followed: FollowedPartition, fetched: FetchedPartition) -> None:
         """Apply one partition's part of a response: append, truncate, start over, or skip the partition for a while."""
         partition = followed.partition
         role = partition.role

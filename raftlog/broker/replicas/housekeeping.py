@@ -154,12 +154,12 @@ class Housekeeping:
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint where a high watermark moved."""
-        async for partition in in_slices(self._env, self._high_watermarks.take(), LOGS_AT_ONCE):
+        async for partition in in_slices(self._env, self._high_watermarks.drain(), LOGS_AT_ONCE):
             volume = self._replicas.volume_of(partition)
             if volume is not None:
                 self._written_high_watermarks.note(volume, partition, partition.high_watermark)
                 if partition.high_watermark != partition.log_end_offset:
-                    self._high_watermarks.keep(partition)
+                    self._high_watermarks.requeue(partition)
         await self._write(self._written_high_watermarks)
 
     async def checkpoint_logs(self) -> None:
@@ -174,12 +174,12 @@ class Housekeeping:
 
         Logs that grew by much are saved afterwards, since a start also reads what their indexes and producers lack.
         """
-        ahead = self._ahead.take()
+        ahead = self._ahead.drain()
         try:
             await each_part(self._env, ahead, self._update_recovery_point)
         except Exception:
             for partition in ahead:
-                self._ahead.keep(partition)
+                self._ahead.requeue(partition)
             raise
         await self._write_checkpoints(ahead)
         await self._visit_these(await self._most_unsaved(), "checkpoint", _checkpoint)
@@ -191,7 +191,7 @@ class Housekeeping:
         if log.flushed_end_offset < log.active_segment.base_offset:
             self._replicas.mark_unflushed([partition])  # a segment is synced when it is full
         if log.update_recovery_point() != log.log_end_offset:
-            self._ahead.keep(partition)
+            self._ahead.requeue(partition)
 
     async def _most_unsaved(self) -> list[Partition]:
         """Return the logs to save, so that all logs together keep below UNSAVED_BYTES.
@@ -227,7 +227,7 @@ class Housekeeping:
 
     async def checkpoint_log_starts(self) -> None:
         """Write where logs begin, since DeleteRecords may move that into a segment."""
-        async for partition in in_slices(self._env, self._starts.take(), LOGS_AT_ONCE):
+        async for partition in in_slices(self._env, self._starts.drain(), LOGS_AT_ONCE):
             volume = self._replicas.volume_of(partition)
             if volume is not None:
                 self._written_starts.note(volume, partition, partition.log_start_offset)
@@ -248,7 +248,7 @@ class Housekeeping:
         while self._expiries and self._expiries[0][0] <= now_ms:
             _, number, partition = heappop(self._expiries)
             if self._expires.get(partition) == number:
-                self._to_retain.keep(partition)
+                self._to_retain.requeue(partition)
         await self._visit(self._to_retain, "retention", self._retain, _has_uncommitted)
         while self._half_judged:
             for volume in self._replicas.logs.online:
@@ -341,7 +341,7 @@ class Housekeeping:
 
         The limit of each is lifted once all of them are well below the setting again.
         """
-        for partition in self._to_count.take():
+        for partition in self._to_count.drain():
             self._count_producers(partition)
         most, before = self._replicas.config_in_force.raftlog_producer_ids_max, self._producers_kept
         if self._producer_count > most or before < MAX_IDLE_PRODUCERS:
@@ -397,7 +397,7 @@ class Housekeeping:
             except OSError as error:
                 self._replicas.logs.report(volume, error)
             if not done or has_more(partition):
-                queue.keep(partition)
+                queue.requeue(partition)
             took = now() - turn_began_at
             if took > TURN:
                 await asyncio.sleep(

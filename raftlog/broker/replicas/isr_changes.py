@@ -62,7 +62,7 @@ class IsrChanges:
         pause = RETRY_AFTER
         try:
             while self._due:
-                again = await self._send_surely(self._take())
+                again = await self._send_surely(self._next_changes())
                 self._due.update(dict.fromkeys(again))
                 if again:
                     await asyncio.sleep(pause)
@@ -70,7 +70,7 @@ class IsrChanges:
         finally:
             self._task = None
 
-    def _take(self) -> dict[Partition, IsrChange]:
+    def _next_changes(self) -> dict[Partition, IsrChange]:
         taken: dict[Partition, IsrChange] = {}
         while self._due and len(taken) < CHANGES_PER_REQUEST:
             partition = next(iter(self._due))

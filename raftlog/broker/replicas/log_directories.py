@@ -341,7 +341,7 @@ class LogDirectories:
             ),
         )
 
-    def take(self, new: NewLog, made: Log | Exception) -> Log:
+    def add_created(self, new: NewLog, made: Log | Exception) -> Log:
         """Take a log into service that `create` made. KafkaStorageError if it did not, or its volume failed since."""
         if isinstance(made, OSError):
             self.report(new.volume, made)

@@ -48,7 +48,7 @@ class MissingReplicas:
 
     def add(self, name: TopicPartition, *, leads: bool) -> None:
         """Have a replica created. Its role is that of the newest image that names it."""
-        self.take(name)
+        self.remove(name)
         if leads:
             self._led[name] = None
             self._unled.add(name)
@@ -57,7 +57,7 @@ class MissingReplicas:
             self._followed[name] = None
             self.discard(name)
 
-    def take(self, name: TopicPartition) -> None:
+    def remove(self, name: TopicPartition) -> None:
         """Remove a name, since its replica is being created or is no longer wanted. No effect if it is not there."""
         self._led.pop(name, None)
         self._followed.pop(name, None)

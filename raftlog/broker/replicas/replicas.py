@@ -315,7 +315,7 @@ class Replicas:
                 break
             if name in self._removing:
                 continue
-            self.missing.take(name)
+            self.missing.remove(name)
             state = image.partition(name.topic, name.partition)
             if state is None or self.broker_id not in state.replicas or name in self.partitions:
                 self.refused.discard(name)
@@ -348,7 +348,7 @@ class Replicas:
         refused: dict[TopicPartition, str] = {}
         for new, each in zip(news, made, strict=True):
             try:
-                created = self.logs.take(new, each)
+                created = self.logs.add_created(new, each)
             except KafkaStorageError as error:
                 refused[new.name] = error.message or ""
                 continue

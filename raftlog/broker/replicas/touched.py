@@ -52,13 +52,13 @@ class TouchedQueue:
         self._touched.distribute()
         return iter(tuple(self.waiting))
 
-    def take(self) -> list[Partition]:
+    def drain(self) -> list[Partition]:
         """Empty the queue. The next call returns partitions that are touched from now on."""
         self._touched.distribute()
         taken = list(self.waiting)
         self.waiting.clear()
         return taken
 
-    def keep(self, partition: Partition) -> None:
+    def requeue(self, partition: Partition) -> None:
         """Check it again next time, even if it is not touched."""
         self.waiting[partition] = None

@@ -123,7 +123,7 @@ class DecisionBuilder:
         """Add records."""
         self.records += records
         state = apply_consumer(self.state, records)
-        assert state is not None, "a draft does not end a group"
+        assert state is not None, "a decision builder does not end a group"
         self.state = state
 
     # -- members -------------------------------------------------------------------------------------------

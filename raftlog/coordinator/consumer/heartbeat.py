@@ -81,7 +81,7 @@ def decide_consumer_heartbeat(
     """Write a member's heartbeat into a decision builder; return its response. Raise UnknownMemberId,
     FencedMemberEpoch, UnreleasedInstanceId, FencedInstanceId, GroupMaxSizeReached, TooManySubscribedTopics.
 
-    `tell_again`: the member was sent its assignment, and has not confirmed it.
+    `tell_again`: the member has not confirmed its assignment, so send it again unless this heartbeat confirms it.
     """
     builder.check_group_size(beat.member_id, beat.instance_id)
     had = _admit(builder, beat)
@@ -94,8 +94,8 @@ def decide_consumer_heartbeat(
     builder.reconcile(beat.member_id, beat.owned)
     current = builder.state.current_assignment_of(beat.member_id)
     is_news = beat.is_full_request or beat.epoch != had.epoch or current.assigned != had.assigned
-    # the response may be lost: librdkafka considers a late response lost, and repeats an unchanged request. Others wait
-    # for the revoked partitions, and no member reads partitions that it does not know it has
+    # The response may be lost: librdkafka considers a late response lost, and repeats an unchanged request. Then other
+    # members wait for partitions that this member never revokes, and no member reads its new partitions.
     says_it_has = beat.owned is not None and is_subset(current.assigned, beat.owned)
     is_owed = (tell_again and not says_it_has) or current.state is MemberState.UNREVOKED_PARTITIONS
     return ConsumerGroupHeartbeatResult(
@@ -128,7 +128,7 @@ def _admit(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAss
 
 
 def _succeed(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> CurrentAssignment:
-    """Let a static member's next incarnation take its place, if the former has left (or spoke the classic protocol)."""
+    """Replace a static member by its next incarnation, if the former has left (or spoke the classic protocol)."""
     state = builder.state
     former = state.current_assignment_of(holder)
     if state.members[holder].classic is None and former.epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
@@ -149,7 +149,10 @@ def _rejoin(builder: DecisionBuilder, member_id: str, current: CurrentAssignment
 
 
 def check_epoch(current: CurrentAssignment, beat: ConsumerGroupHeartbeat) -> None:
-    """Raise FencedMemberEpoch, unless the response with the newest epoch may have been lost."""
+    """Raise FencedMemberEpoch unless the epoch is the member's current epoch, or its previous epoch.
+
+    A member that lost the last response sends its previous epoch, and may own only partitions that are assigned to it.
+    """
     if beat.epoch == current.epoch:
         return
     lost = beat.epoch == current.previous_epoch and beat.owned is not None
@@ -200,7 +203,7 @@ def decide_leave(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Cons
             epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
             state=MemberState.STABLE,
             revoking=NO_PARTITIONS,
-            since=(),  # its next incarnation has all from the beginning
+            since=(),  # for the next incarnation all partitions count as assigned in epoch 0
         )
         builder.put(CurrentAssignmentChanged(builder.group_id, beat.member_id, away))
     return ConsumerGroupHeartbeatResult(beat.member_id, beat.epoch)

@@ -82,11 +82,11 @@ def copy(
         producer.purge()  # no record may arrive after the check of the next attempt
         raise
     for at, one in partitions.items():
-        yield from _told(at, one.sent, skipped=False)
-        yield from _told(at, skipped.get(at, {}), skipped=True)
+        yield from _run_rows(at, one.sent, skipped=False)
+        yield from _run_rows(at, skipped.get(at, {}), skipped=True)
 
 
-def _told(at: tuple[str, int], pairs: Mapping[int, int], *, skipped: bool) -> Iterator[pa.RecordBatch]:
+def _run_rows(at: tuple[str, int], pairs: Mapping[int, int], *, skipped: bool) -> Iterator[pa.RecordBatch]:
     rows = [
         {
             "topic": each.topic,

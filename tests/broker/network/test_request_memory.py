@@ -42,7 +42,7 @@ class ReadingConnection:
     def finish(self) -> None:
         """The rest of the frame comes, and it is handled."""
         self.arrive(self.frame - self.held)
-        self.memory.leave(self)
+        self.memory.remove(self)
         self.memory.release(self.held)
 
 
@@ -123,7 +123,7 @@ def test_a_connection_that_closes_returns_its_memory() -> None:
     for each in (first, second, third):
         each.wait()
     for each in (first, second):
-        memory.leave(each)
+        memory.remove(each)
         memory.release(each.held)
     assert third.reads
     third.finish()
@@ -147,7 +147,7 @@ def test_a_frame_is_always_read_on_and_all_are_through_in_the_end(
         reader = readers[number % len(readers)]
         if reader in left:
             del left[reader]
-            memory.leave(reader)
+            memory.remove(reader)
             memory.release(reader.held)
     while left:
         reading = [each for each in left if each.reads]

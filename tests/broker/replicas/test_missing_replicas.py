@@ -20,7 +20,7 @@ def test_leaders_come_before_followers() -> None:
     assert [*missing] == [B, A, C]
     missing.add(C, leads=True)
     assert [*missing] == [B, C, A]
-    missing.take(B)
+    missing.remove(B)
     assert [*missing] == [C, A] and len(missing) == 2 and B not in missing
 
 
@@ -31,7 +31,7 @@ def test_a_leader_counts_until_it_is_made() -> None:
     assert missing.leaderships_made.is_set()
     missing.add(B, leads=True)
     missing.add(C, leads=True)
-    missing.take(B)
+    missing.remove(B)
     assert not missing.leaderships_made.is_set()
     missing.discard(B)
     assert not missing.leaderships_made.is_set()
@@ -43,7 +43,7 @@ def test_a_leader_that_is_to_be_made_again_still_counts() -> None:
     """Its topic was deleted and made again while the first replica was being made."""
     missing = MissingReplicas()
     missing.add(A, leads=True)
-    missing.take(A)
+    missing.remove(A)
     missing.add(A, leads=True)
     missing.discard(A)
     assert not missing.leaderships_made.is_set()

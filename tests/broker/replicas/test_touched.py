@@ -35,14 +35,14 @@ def test_each_chore_sees_what_was_touched_once_at_its_own_pace() -> None:
     often, seldom = touched.queue(), touched.queue()
     one, two = object(), object()
     touched.fresh[one] = None  # type: ignore[index]
-    assert often.take() == [one]
-    assert often.take() == []
+    assert often.drain() == [one]
+    assert often.drain() == []
     touched.fresh[two] = touched.fresh[one] = None  # type: ignore[index]
     assert list(often) == list(often) == [two, one]
-    often.take()
-    often.keep(two)  # type: ignore[arg-type]
-    assert often.take() == [two]
-    assert seldom.take() == [one, two]
+    often.drain()
+    often.requeue(two)  # type: ignore[arg-type]
+    assert often.drain() == [two]
+    assert seldom.drain() == [one, two]
 
 
 async def _all_chores(housekeeping: Housekeeping) -> None:
@@ -106,7 +106,7 @@ def test_a_chore_that_fails_for_a_log_comes_back_to_it() -> None:
             raise ValueError("not now")
 
         queue = cluster[1].replicas.touched.queue()
-        queue.keep(cluster[1].partition())
+        queue.requeue(cluster[1].partition())
         await housekeeping._visit(queue, "some", fails, lambda partition: False)
         assert list(queue) == attempts == [cluster[1].partition()]
 
