@@ -116,26 +116,22 @@ class ShareSessions:
         self._by_group[key.group_id] += 1
         return session
 
-    def update(
-        self,
-        session: ShareSession,
-        added: Iterable[SharedPartition],
-        forgotten: Iterable[SharedPartition] = (),
-    ) -> None:
-        """Remove partitions from a session, and add others while there is room. Raise ShareSessionLimitReached."""
+    def add(self, session: ShareSession, partition: SharedPartition) -> None:
+        """Add a partition to a session that has not ended. Raise ShareSessionLimitReached if there is no room."""
         if session not in self:
-            return  # this request has ended it
-        before, gone = len(session), set(forgotten)
-        others = self._partitions - before
-        most = min(self.most_partitions // MAX_SHARE, self.most_partitions - others)
-        try:
-            for each in gone:
-                session.forget(each)
-            for each in added:
-                if each not in gone and not session.add(each, most=most):
-                    raise ShareSessionLimitReached(f"share sessions have {self.most_partitions} partitions")
-        finally:
-            self._partitions = others + len(session)
+            return
+        before = len(session)
+        most = min(self.most_partitions // MAX_SHARE, self.most_partitions - self._partitions + before)
+        if not session.add(partition, most=most):
+            raise ShareSessionLimitReached(f"share sessions have {self.most_partitions} partitions")
+        self._partitions += len(session) - before
+
+    def forget(self, session: ShareSession, partition: SharedPartition) -> None:
+        """Remove a partition from a session that has not ended."""
+        if session in self:
+            before = len(session)
+            session.forget(partition)
+            self._partitions -= before - len(session)
 
     def advance(self, key: ShareSessionKey, epoch: int, connection: object) -> ShareSession:
         """Return the session of a request after the first, and expect the next epoch from then on.
