@@ -44,7 +44,9 @@ class Leader(ScriptedBroker):
         if api_key == ApiKey.SHARE_GROUP_HEARTBEAT:
             return self._beat(version)
         self.epochs.append(request.share_session_epoch)
-        acked = [each for it in request.topics for part in it.partitions for each in part.acknowledgement_batches]
+        acked = [
+            each for it in request.topics for part in it.partitions for each in part.acknowledgement_batches
+        ]
         self.acks += [(each.first_offset, each.last_offset, *each.acknowledge_types) for each in acked]
         make = response_builders(api_key, version)
         if api_key == ACKNOWLEDGE:
