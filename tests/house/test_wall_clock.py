@@ -18,6 +18,7 @@ READERS = {
     "raftlog/base/env.py": "is the port",
     "raftlog/base/record_ages.py": "decides whether it is believed",
     "raftlog/broker/coordination/hanging_transactions.py": "lists what an operator may end",
+    "raftlog/broker/coordination/share_record.py": "dates deliveries, for people; their number is bounded",
     "raftlog/broker/handlers/list_transactions.py": "filters by duration",
     "raftlog/broker/handlers/produce.py": "stamps, no earlier than the believed time",
     "raftlog/broker/network/login.py": "refuses tokens; the server hands it the later of the two times",
