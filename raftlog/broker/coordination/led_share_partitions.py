@@ -20,12 +20,10 @@ from raftlog.broker.coordination.share_record import ShareRecord
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.metadata.features import SHARE_VERSION, finalized_level
 from raftlog.replication.partition import Partition
 from raftlog.sharing.in_flight_summary import InFlightSummary
 from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
-
-MOST_LED: Final = 20_000
-"""Share partitions of a broker in memory, a few kilobytes each. An idle one makes room for another."""
 
 LOOKED_AT: Final = 100
 """How many are looked at to find one that is idle, those first that were not used for longest."""
@@ -46,8 +44,11 @@ class LedSharePartitions:
     """The share partitions and the share sessions of one broker."""
 
     def __init__(self, broker: LocalBroker, store: StateStore) -> None:
-        self.sessions = ShareSessions(broker.config.group_share_max_share_sessions)
-        self.most = MOST_LED
+        config = broker.config
+        self.sessions = ShareSessions(
+            config.group_share_max_share_sessions, config.raftlog_share_max_session_partitions
+        )
+        self.most = config.raftlog_share_max_partitions
         self._broker = broker
         self._store = store
         self.record = ShareRecord(self.sessions.has_group, broker.env.wall_clock_ms)
@@ -130,10 +131,16 @@ class LedSharePartitions:
             if led.is_idle and key not in self._watchers:
                 self._drop(key)
                 return
-        raise PolicyViolation(f"this broker has {self.most} share partitions in use")
+        raise PolicyViolation(f"raftlog.share.max.partitions is {self.most}, and all of them are in use")
 
     def on_metadata(self) -> None:
-        """Drop what this broker no longer leads. Called after the replicas have applied an image."""
+        """Drop what this broker no longer leads. Called after the replicas have applied an image.
+
+        Once share groups are off, all sessions and locks end, as in Apache Kafka.
+        """
+        if finalized_level(self._broker.image(), SHARE_VERSION) < 1:
+            self.sessions.end_all()
+            self.close()
         for key, led in tuple(self._led.items()):
             replica = find_replica(self._broker, key.topic_id, key.partition)
             if led.over is not None or not _leads(replica, led.leader_epoch):

@@ -16,6 +16,7 @@ from raftlog.coordinator.record_fields import (
     I32,
     I64,
     FieldReader,
+    KeyValue,
     compact_array,
     string,
     tagged,
@@ -29,8 +30,6 @@ from raftlog.coordinator.share_state.share_state import (
     ShareUpdate,
 )
 from raftlog.sharing.delivery import DeliveryState, StateBatch
-
-KeyValue = tuple[bytes, bytes | None]
 
 SNAPSHOT: Final = 0
 UPDATE: Final = 1

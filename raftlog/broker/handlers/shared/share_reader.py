@@ -151,6 +151,7 @@ class ShareReader:
 
     async def _pass(self, *, is_last: bool) -> dict[SharedPartition, Found] | None:
         """Return what is worth a response, or None to wait for more."""
+        self._check_session()
         env, partitions = self._broker.env, self._session.partitions
         self._errors, self._size_bytes = {}, 0
         self._max_bytes = self._room()
