@@ -108,11 +108,18 @@ class DeliveryHistory:
     def __init__(self, most: int = MOST_ENDED) -> None:
         self._accepted: deque[tuple[Hashable, PastDelivery]] = deque(maxlen=most)
         self._others: deque[tuple[Hashable, PastDelivery]] = deque(maxlen=most)
+        self._most = most
+        self.evicted_ms = 0
+        """The end of the last delivery that was evicted, accepted ones aside; 0 if none was."""
 
     def add(self, key: Hashable, past: PastDelivery) -> None:
         """Remember a delivery of a share partition."""
-        is_accepted = past.delivery.state is DeliveryState.ACKNOWLEDGED
-        (self._accepted if is_accepted else self._others).append((key, past))
+        if past.delivery.state is DeliveryState.ACKNOWLEDGED:
+            self._accepted.append((key, past))
+            return
+        if len(self._others) == self._most:
+            self.evicted_ms = self._others[0][1].ended_ms
+        self._others.append((key, past))
 
     def of(self, key: Hashable, offset: int) -> list[PastDelivery]:
         """Return the remembered deliveries of one record, oldest first."""

@@ -20,6 +20,7 @@ READERS = {
     "raftlog/broker/coordination/hanging_transactions.py": "lists what an operator may end",
     "raftlog/broker/coordination/share_record.py": "dates deliveries, for people; their number is bounded",
     "raftlog/broker/handlers/list_transactions.py": "filters by duration",
+    "raftlog/broker/handlers/shared/share_deliveries.py": "shows how long locks last",
     "raftlog/broker/handlers/produce.py": "stamps, no earlier than the believed time",
     "raftlog/broker/network/login.py": "refuses tokens; the server hands it the later of the two times",
     "raftlog/broker/network/token_keys.py": "refuses tokens of an identity provider",

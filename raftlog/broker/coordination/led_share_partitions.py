@@ -23,6 +23,7 @@ from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.features import SHARE_VERSION, finalized_level
 from raftlog.replication.partition import Partition
 from raftlog.sharing.in_flight_summary import InFlightSummary
+from raftlog.sharing.share_partition import SharePartition
 from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
 
 LOOKED_AT: Final = 100
@@ -38,6 +39,7 @@ class LedInNumbers(NamedTuple):
     lag: int
     oldest_lock_s: float
     in_flight: InFlightSummary
+    is_full: bool
 
 
 class LedSharePartitions:
@@ -79,7 +81,12 @@ class LedSharePartitions:
         lag = max(0, replica.high_watermark - found.start_offset - found.done)
         now = asyncio.get_running_loop().time()
         held_s = 0.0 if found.oldest_acquired_at is None else now - found.oldest_acquired_at
-        return LedInNumbers(led.key, topic, led.leader_epoch, lag, held_s, found)
+        return LedInNumbers(led.key, topic, led.leader_epoch, lag, held_s, found, led.machine.is_full)
+
+    def machine_of(self, key: SharePartitionKey) -> SharePartition | None:
+        """Return the machine of a share partition, only to look at; None if it is not in use."""
+        led = self._led.get(key)
+        return led.machine if led is not None and led.is_loaded else None
 
     def replica(self, key: SharePartitionKey) -> Partition:
         """Return the replica of a share partition's log. Raises like `get` where this broker does not lead it."""

@@ -25,6 +25,7 @@ class ShareRecord:
         self.write_seconds = Histogram()
         """The times of successful writes to the share coordinators."""
         self._wall_clock_ms = wall_clock_ms
+        self.began_ms = wall_clock_ms()
 
     def remember(self, key: SharePartitionKey, ended: EndedDelivery, *, now: float) -> None:
         """Remember a delivery that ended at `now`, in seconds of the machine's clock."""
