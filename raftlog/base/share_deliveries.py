@@ -82,3 +82,5 @@ class DeliveriesAnswer(msgspec.Struct):
     record: RecordNow | None = None
     events: list[DeliveryEvent] = []
     stored: RecordNow | None = None
+    clients: dict[str, tuple[str, str]] = {}
+    """The client id and the host of each member in `events` that is known."""

@@ -2,60 +2,21 @@
 
 from __future__ import annotations
 
-import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
 from raftlog.base.share_deliveries import DeliveriesQuestion
-from raftlog.client.cluster import Cluster
-from raftlog.client.connection import Dialer
-from raftlog.client.share_fetching import ACCEPT, REJECT, ShareFetcher, ShareOptions, Taken
-from raftlog.client.share_member import ShareMember
+from raftlog.client.share_fetching import ACCEPT, REJECT
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Queue
+from tests.kit.share_worker import working
 from tests.kit.waits import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
-
-
-class Worker:
-    """A member of a queue's group, by its client id."""
-
-    def __init__(self, cluster: Cluster, queue: Queue) -> None:
-        self.cluster = cluster
-        self.member = ShareMember(cluster, queue.group, (queue.topic,))
-        self._fetcher = ShareFetcher(self.member, cluster, (queue.topic,), ShareOptions())
-
-    def take(self, count: int) -> tuple[Taken, list[tuple[int, int]]]:
-        """Take so many records; return them as offsets with delivery counts."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            self.member.tick()
-            for taken in self._fetcher.poll(0.2, most=count):
-                return taken, [(each.offset, deliveries) for _, deliveries, each in taken.records]
-        raise AssertionError("no record came")
-
-    def say(self, taken: Taken, offset: int, type_: int) -> None:
-        self._fetcher.acknowledge(taken, offset, offset, type_)
-
-    def close(self) -> None:
-        """Acknowledge, give back the rest, and leave."""
-        self._fetcher.close()
-        assert self._fetcher.lost == []
-        self.member.leave()
-
-
-@contextmanager
-def working(cluster: AdminCluster, queue: Queue, client_id: str) -> Iterator[Worker]:
-    host, _, port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
-    with Cluster([(host, int(port))], Dialer(), timeout_s=PATIENCE_S, client_id=client_id) as client:
-        yield Worker(client, queue)
 
 
 def why(queue: Queue, offset: int) -> Any:
@@ -74,7 +35,7 @@ def steps(found: Any) -> list[tuple[str, int]]:
 def test_a_record_tells_who_had_it_and_how_each_delivery_ended(cluster: AdminCluster, queue: Queue) -> None:
     """Members that are there are named by their client ids; what a member gave back goes to another."""
     assert queue.reset("earliest", partition_ids=[0]).status == 200
-    with working(cluster, queue, "one") as one:
+    with working(cluster, queue.topic, queue.group, client_id="one") as one:
         taken, records = one.take(3)
         assert records == [(0, 1), (1, 1), (2, 1)]
         held = why(queue, 2)
@@ -86,14 +47,14 @@ def test_a_record_tells_who_had_it_and_how_each_delivery_ended(cluster: AdminClu
         one.say(taken, 1, ACCEPT)
         one.close()
         first_id = one.member.id
-    with working(cluster, queue, "two") as two:
+    with working(cluster, queue.topic, queue.group, client_id="two") as two:
         taken, records = two.take(1)
         assert records == [(2, 2)]
         two.say(taken, 2, ACCEPT)
         two.take(1)  # the acknowledgement went with it
         found = why(queue, 2)
         assert steps(found) == [("delivered", 1), ("session_over", 1), ("delivered", 2), ("accepted", 2)]
-        assert [each["member"]["client_id"] for each in found["events"]] == ["two", "two", "", ""]
+        assert [each["member"]["client_id"] for each in found["events"]] == ["two", "two", "one", "one"]
         assert found["events"][-1]["member"]["member_id"] == first_id
         assert found["events"][-2]["because"] == "it closed its share session or its connection"
         assert (found["state"], found["complete"], found["held_by"]) == ("done", True, None)
@@ -111,10 +72,10 @@ def test_what_is_in_flight_is_shown_and_exported(cluster: AdminCluster, queue: Q
     queue.reset("earliest", partition_ids=[0])
     at = f"/v1/share-groups/{queue.group}/in-flight"
     assert queue.node.get(at).body["data"] == []
-    with working(cluster, queue, "one") as one:
+    with working(cluster, queue.topic, queue.group, client_id="one") as one:
         one.take(4)
         one.close()
-    with working(cluster, queue, "two") as two:
+    with working(cluster, queue.topic, queue.group, client_id="two") as two:
         two.take(2)
         found = queue.node.get(at).body
         assert (found["delivery_count_limit"], found["record_lock_duration_ms"]) == (5, 30_000)
@@ -140,7 +101,7 @@ def test_what_is_in_flight_is_shown_and_exported(cluster: AdminCluster, queue: Q
 def test_other_clients_get_no_history_of_deliveries(cluster: AdminCluster, queue: Queue) -> None:
     """It would show topics that they may not see."""
     question = msgspec.json.encode(DeliveriesQuestion(queue.group))
-    with working(cluster, queue, "one") as one:
+    with working(cluster, queue.topic, queue.group, client_id="one") as one:
         answer = one.cluster.ask(
             ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
             lambda make: make.DescribeShareGroupOffsetsRequest(groups=(), about_deliveries=question),

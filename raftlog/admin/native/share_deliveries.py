@@ -36,7 +36,7 @@ NEVER_DELIVERED: Final = frozenset({"available", "not_fetched"})
 
 
 class DeliveryMember(msgspec.Struct):
-    """A member. Client id and host are empty once it has left the group."""
+    """A member. Client id and host are empty if no broker remembers it."""
 
     member_id: str
     client_id: str
@@ -141,10 +141,11 @@ async def get_record_why(call: Call) -> ShareRecordWhy:
     if topic is None or index >= len(topic.partitions) or offset > LAST_OFFSET:
         raise ApiError(404, f"there is no such record of topic {topic_name[:249]}")
     answers = await _ask(call, DeliveriesQuestion(group_id, topic.topic_id, index, offset))
-    members = {
-        each.member_id: DeliveryMember(each.member_id, each.client_id, each.client_host.removeprefix("/"))
-        for each in described.members
+    clients = {name: client for _, answer in answers for name, client in answer.clients.items()}
+    clients |= {
+        each.member_id: (each.client_id, each.client_host.removeprefix("/")) for each in described.members
     }
+    members = {name: DeliveryMember(name, *client) for name, client in clients.items()}
     leader, now = _now(answers)
     known = {each.delivery_count for _, answer in answers for each in answer.events}
     changes = [

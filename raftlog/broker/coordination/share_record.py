@@ -11,6 +11,11 @@ from raftlog.sharing.delivery_history import CountsByGroup, DeliveryHistory, End
 
 UNKNOWN_CLOCK: Final = 0
 
+MOST_CLIENTS: Final = 4_000
+"""Members that are remembered by their client ids, those last that opened a share session last."""
+
+MOST_CLIENT_ID_CHARS: Final = 100
+
 
 class ShareRecord:
     """The record of one broker, since its process began. `wall_clock_ms` is its clock."""
@@ -26,6 +31,15 @@ class ShareRecord:
         """The times of successful writes to the share coordinators."""
         self._wall_clock_ms = wall_clock_ms
         self.began_ms = wall_clock_ms()
+        self.clients: dict[str, tuple[str, str]] = {}
+        """The client id and the host of members, by member id."""
+
+    def opened(self, member_id: str, client_id: str, host: str) -> None:
+        """Remember the client of a member that opens a share session: its deliveries are shown by that name."""
+        self.clients.pop(member_id, None)
+        self.clients[member_id] = client_id[:MOST_CLIENT_ID_CHARS], host
+        if len(self.clients) > MOST_CLIENTS:
+            del self.clients[next(iter(self.clients))]
 
     def remember(self, key: SharePartitionKey, ended: EndedDelivery, *, now: float) -> None:
         """Remember a delivery that ended at `now`, in seconds of the machine's clock."""

@@ -54,6 +54,10 @@ async def describe_deliveries(broker: BrokerContext, question: DeliveriesQuestio
         )
         for each in led.record.history.of(key, question.offset)
     ]
+    clients = led.record.clients
+    answer.clients = {
+        each.member_id: clients[each.member_id] for each in answer.events if each.member_id in clients
+    }
     state = None if broker.made_share_states is None else broker.made_share_states.last_state(key)
     if state is not None:
         answer.stored = _stored(state, question.offset)
