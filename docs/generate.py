@@ -254,7 +254,7 @@ def metrics() -> Lines:
 
 def _scrape() -> str:
     """Return what a node on this machine serves once it was used a little."""
-    from confluent_kafka import Consumer, Producer
+    from confluent_kafka import Consumer, Producer, ShareConsumer
 
     from raftlog.testing.cluster import AdminCluster
 
@@ -269,9 +269,16 @@ def _scrape() -> str:
         consumer.subscribe(["docs"])
         consumer.consume(1, timeout=60)
         consumer.commit(asynchronous=False)
+        worker = ShareConsumer(settings | {"group.id": "jobs"})
+        worker.subscribe(["docs"])
+        while not worker.poll(0.5):  # a new share group begins at the end
+            producer.begin_transaction()
+            producer.produce("docs", b"a job")
+            producer.commit_transaction()
         with urllib.request.urlopen(f"{cluster.admin_url()}/metrics", timeout=60) as answer:
             text: str = answer.read().decode()
         consumer.close()
+        worker.close()
     return text
 
 

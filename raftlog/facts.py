@@ -6,7 +6,8 @@ It only reads, and does not know the use of the facts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 from raftlog.admin.facts import (
     AccountFacts,
@@ -15,19 +16,27 @@ from raftlog.admin.facts import (
     ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
+    DeliveryCountFacts,
     DirectoryFacts,
     GroupFacts,
     PartitionFacts,
     RaftFacts,
     RefusedReplica,
+    ShareFacts,
+    ShareLag,
+    SharePartitionFacts,
     TransactionFacts,
 )
+from raftlog.base.histogram import Histogram
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.node import Node
 from raftlog.replication.traffic import Traffic
 
 NO_LOG = -1
+
+ACKNOWLEDGE_TYPES = ("Gap", "Accept", "Release", "Reject", "Renew")
+"""Kafka's names of the types of acknowledgements, by their numbers on the wire."""
 
 
 class NodeFacts:
@@ -152,6 +161,70 @@ class NodeFacts:
             len(found.markers),
             found.oldest_open_ms(),
         )
+
+    def shares(self) -> ShareFacts | None:
+        """Return the share groups with members or partitions here; None without the broker role."""
+        if self._node.broker is None:
+            return None
+        led = self._node.broker.context.made_share_partitions
+        if led is None:
+            return ShareFacts(0, 0, Histogram(), ())
+        groups = [
+            (
+                group_id,
+                DeliveryCountFacts(
+                    each.acquired,
+                    each.redelivered,
+                    each.lock_timeouts,
+                    each.archived,
+                    dict(zip(ACKNOWLEDGE_TYPES, each.acknowledged, strict=True)),
+                ),
+            )
+            for group_id, each in led.record.counts.all().items()
+        ]
+        return ShareFacts(len(led.sessions), led.sessions.partitions, led.record.write_seconds, groups)
+
+    def share_keys(self) -> list[Hashable]:
+        """Return the keys of the share partitions that this node leads and has in memory."""
+        led = None if self._node.broker is None else self._node.broker.context.made_share_partitions
+        return [] if led is None else [key for key, _ in led.all()]
+
+    def share_partition(self, key: Hashable) -> SharePartitionFacts | None:
+        """Return a share partition that this node leads, None if it was dropped meanwhile."""
+        led = None if self._node.broker is None else self._node.broker.context.made_share_partitions
+        found = None if led is None else led.describe(key)
+        if found is None:
+            return None
+        return SharePartitionFacts(
+            found.key.group_id,
+            found.topic,
+            found.key.partition,
+            found.in_flight.end_offset - found.in_flight.start_offset,
+            found.in_flight.held,
+            found.oldest_lock_s,
+            found.in_flight.deliveries,
+        )
+
+    def share_state_keys(self) -> list[Hashable]:
+        """Return the keys of the share partitions that this node coordinates."""
+        states = None if self._node.broker is None else self._node.broker.context.made_share_states
+        return [] if states is None else list(states.keys())
+
+    def share_lag(self, key: Hashable) -> ShareLag | None:
+        """Return the lag of a share partition; None if it has not begun, or has no replica here."""
+        states = None if self._node.broker is None else self._node.broker.context.made_share_states
+        if states is None or self._replicas is None:
+            return None
+        named: Any = key
+        state = states.last_state(named)
+        topic = self._node.metadata.published_image.topic_names.get(named.topic_id)
+        replica = (
+            None if topic is None else self._replicas.partitions.get(TopicPartition(topic, named.partition))
+        )
+        if state is None or topic is None or replica is None or state.start_offset < 0:
+            return None
+        done = max(0, state.delivery_complete_count)
+        return ShareLag(named.group_id, topic, max(0, replica.high_watermark - state.start_offset - done))
 
     def audit(self) -> AuditFacts | None:
         """Return the denials; None without the broker role."""

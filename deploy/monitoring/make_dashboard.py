@@ -123,6 +123,34 @@ ROWS: dict[str, list[Panel]] = {
             "cps",
         ),
     ],
+    "Share groups": [
+        Panel(
+            "Share group lag",
+            "Records that a share group has not done.",
+            {"{{group}} {{topic}}": f"sum by (group, topic) (raftlog_share_group_lag{{{TOPICS}}})"},
+        ),
+        Panel(
+            "Deliveries",
+            "Records that members acquired, that they acquired again, and that no member gets again; a second.",
+            {
+                "{{group}}": _rate("raftlog_share_group_deliveries_total", "group"),
+                "{{group}} again": _rate("raftlog_share_group_redeliveries_total", "group"),
+                "{{group}} given up": _rate("raftlog_share_group_archived_total", "group"),
+            },
+            "cps",
+        ),
+        Panel(
+            "Held",
+            "Records that members hold.",
+            {"{{group}} {{topic}}": f"sum by (group, topic) (raftlog_share_group_locks{{{TOPICS}}})"},
+        ),
+        Panel(
+            "State writes, p99",
+            "What acknowledgements wait for, by the leader.",
+            {"{{instance}}": _quantile(0.99, "raftlog_share_state_write_seconds", "instance")},
+            "s",
+        ),
+    ],
     "Replication and the quorum": [
         Panel(
             "ISR changes",

@@ -6,7 +6,7 @@ Numbers of partitions are asked partition by partition, so that a reader can let
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from raftlog.base.histogram import Histogram
@@ -151,6 +151,51 @@ class GroupFacts(NamedTuple):
     offsets: Mapping[tuple[str, int], int]
 
 
+class SharePartitionFacts(NamedTuple):
+    """A partition of a share group that this node leads. Records are counted by their offsets.
+
+    `in_flight`: from the start offset to the end of what was fetched. `oldest_lock_s`: how long the record that is held
+    for longest has been held, 0 if none is. `deliveries`: the records that were delivered and are not done, by how
+    often.
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    in_flight: int
+    locks: int
+    oldest_lock_s: float
+    deliveries: Mapping[int, int]
+
+
+class ShareLag(NamedTuple):
+    """The committed records that a share group has not done in a partition, by the share coordinator on this node."""
+
+    group_id: str
+    topic: str
+    lag: int
+
+
+class DeliveryCountFacts(NamedTuple):
+    """Records of a share group since the process began; `archived`: after their last delivery had failed."""
+
+    acquired: int
+    redelivered: int
+    lock_timeouts: int
+    archived: int
+    acknowledged: Mapping[str, int]
+    """By type, as Kafka names it."""
+
+
+class ShareFacts(NamedTuple):
+    """Share groups at this node. `groups`: their counts by group id, "" for those that are not counted alone."""
+
+    sessions: int
+    session_partitions: int
+    write_seconds: Histogram
+    groups: Sequence[tuple[str, DeliveryCountFacts]]
+
+
 class TransactionFacts(NamedTuple):
     """`ids`: how many this node coordinates, by Kafka's names of states. Ended transactions count since the process
     began.
@@ -251,6 +296,21 @@ class Facts(Protocol):
 
     def transactions(self) -> TransactionFacts | None:
         """Return the transactions coordinated here; None without the broker role."""
+
+    def shares(self) -> ShareFacts | None:
+        """Return the share groups with members or partitions here; None without the broker role."""
+
+    def share_keys(self) -> list[Hashable]:
+        """Return the keys of the share partitions that this node leads and has in memory."""
+
+    def share_partition(self, key: Hashable) -> SharePartitionFacts | None:
+        """Return a share partition that this node leads, None if it was dropped meanwhile."""
+
+    def share_state_keys(self) -> list[Hashable]:
+        """Return the keys of the share partitions that this node coordinates."""
+
+    def share_lag(self, key: Hashable) -> ShareLag | None:
+        """Return the lag of a share partition; None if it has not begun, or has no replica here."""
 
     def audit(self) -> AuditFacts | None:
         """Return the denials and failed logins; None without the broker role."""

@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
-from raftlog.admin import metrics_clients, metrics_kafka, metrics_own, process_facts
+from raftlog.admin import metrics_clients, metrics_kafka, metrics_own, metrics_shares, process_facts
 from raftlog.admin.errors import ApiError
 from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
 from raftlog.admin.loop_lag import LoopLag
@@ -83,9 +83,9 @@ def families(scrape: Scrape, which: str) -> Iterator[Family]:
     """Yield the requested families."""
     parts: list[Iterable[Family]] = []
     if which in ("all", "raftlog"):
-        parts.append(metrics_own.families(scrape))
+        parts += [metrics_own.families(scrape), metrics_shares.families(scrape)]
     if which in ("all", "kafka"):
-        parts.append(metrics_kafka.families(scrape))
+        parts += [metrics_kafka.families(scrape), metrics_shares.kafka_families(scrape)]
     if which in ("all", "clients"):
         parts.append(metrics_clients.families(scrape))
     parts.append(process_facts.families())

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from raftlog.admin.cluster_summary import PartitionHealths, Survey
 from raftlog.admin.exposition import labels
-from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts
+from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts, ShareLag, SharePartitionFacts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
@@ -50,6 +50,9 @@ class Scrape:
     tells: bool
     ends: dict[tuple[str, int], int]
     """The high watermark of each partition with a replica here."""
+    shares: list[SharePartitionFacts]
+    """The partitions of share groups that this node leads."""
+    share_lags: list[ShareLag]
 
     def lags(self) -> Iterator[tuple[str, str, int, int | None]]:
         """Yield (group, topic, partition, lag) of each committed offset. The lag is None without a replica here."""
@@ -66,6 +69,8 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     tells = image.controller_id == node.config.node_id
     row_of = partial(_row, image, PartitionHealths(node.config, image), facts)
     rows = [each for each in await each_part(node, facts.partition_names(), row_of) if each is not None]
+    shares = await each_part(node, facts.share_keys(), facts.share_partition)
+    share_lags = await each_part(node, facts.share_state_keys(), facts.share_lag)
     return Scrape(
         node,
         facts,
@@ -76,6 +81,8 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
         lag,
         tells,
         {each.name: each.facts.high_watermark for each in rows},
+        [each for each in shares if each is not None],
+        [each for each in share_lags if each is not None],
     )
 
 

@@ -67,6 +67,8 @@ CONSUMER_SETTINGS: Final = (
     "max.poll.interval.ms",
     "session.timeout.ms",
 )
+SHARE_SETTINGS: Final = ("fetch.min.bytes", "fetch.wait.max.ms")
+"""The settings of a member of a share group; the rest are configs of the group."""
 ALIASES: Final = {
     "compression.codec": "compression.type",
     "fetch.max.wait.ms": "fetch.wait.max.ms",

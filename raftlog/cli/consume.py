@@ -14,10 +14,12 @@ from raftlog.base.errors import KafkaError, UnknownTopicOrPartition, from_code
 from raftlog.cli import exits
 from raftlog.cli.client_settings import CONSUMER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
+from raftlog.cli.consume_share import consume_share
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat import options
 from raftlog.cli.kcat.format import Print, Record, envelope, formatter, read_delimiter, read_unpack
+from raftlog.cli.kcat.wanted import Wanted
 from raftlog.cli.target import Target, code_of, words_of
 from raftlog.client.errors import Refused, Unreachable
 from raftlog.client.fetching import PARTITION_BYTES, Fetched, Fetcher, Options
@@ -68,6 +70,8 @@ def read(
     *,
     topic: options.TopicName = "",
     group: options.Group = None,
+    share: options.Share = None,
+    ack: options.Ack = "",
     partition: options.FromPartition = -1,
     offset: options.Offsets = None,
     from_beginning: options.FromBeginning = False,
@@ -93,9 +97,10 @@ def read(
     raftlog consume -t orders -o -10 -c 10 -J     the last ten, as JSON
     raftlog consume -t orders -o s@1767225600000  from a time on, and follow
     raftlog consume -G billing orders payments    in a group
+    raftlog consume --share work orders           as one worker of a queue
     """
     names = [each for each in (topic, *(topics or [])) if each]
-    _check(names, group, partition)
+    _check(names, group, partition, share=share, ack=ack)
     span = _read_offsets((["beginning"] if from_beginning else []) + (offset or []))
     show = _printer(format, key_delimiter, delimiter=delimiter, json=json, nulls=nulls, unpacked=unpack or [])
     wanted = Wanted(
@@ -109,6 +114,12 @@ def read(
         verbose=verbose and not quiet,
         quiet=quiet,
     )
+    if share is not None:
+        if isolation or span != Range():
+            raise Failure(
+                "--share: the group's configs have the isolation level, and where it begins", exits.USAGE
+            )
+        return consume_share(target, share, tuple(names), ack=ack or options.ACKS[0], wanted=wanted)
     if isolation:
         target.settings.setdefault("isolation.level", isolation)
     return _run(target, Source(names, group or "", partition, span), wanted)
@@ -165,16 +176,26 @@ def _printer(
     return formatter(format or f"{keys}%s{_literal(delimiter)}", nulls=nulls, unpacked=read_unpack(unpacked))
 
 
-def _check(names: Sequence[str], group: str | None, partition: int) -> None:
-    if group == "":  # as a script's unset variable; without a group no offsets would be committed
-        raise Failure("-G: the group's id is empty", exits.USAGE)
+def _check(
+    names: Sequence[str], group: str | None, partition: int, *, share: str | None = None, ack: str = ""
+) -> None:
+    for option, name in (("-G", group), ("--share", share)):
+        if name == "":  # as a script's unset variable; without a group no offsets would be committed
+            raise Failure(f"{option}: the group's id is empty", exits.USAGE)
+    if ack and share is None:
+        raise Failure("--ack needs --share GROUP", exits.USAGE)
+    if ack not in ("", *options.ACKS):
+        raise Failure(f"--ack: must be one of {', '.join(options.ACKS)}", exits.USAGE)
+    if share and group:
+        raise Failure("-G and --share cannot be combined: they are different kinds of groups", exits.USAGE)
     if not names:
         raise Failure("name a topic: -t TOPIC (see raftlog consume --help)", exits.USAGE)
-    if group and partition >= 0:
+    if (group or share) and partition >= 0:
+        option = "-G" if group else "--share"
         raise Failure(
-            "-G and -p cannot be combined: a group assigns all partitions to its members", exits.USAGE
+            f"{option} and -p cannot be combined: a group assigns all partitions to its members", exits.USAGE
         )
-    if not group and len(names) > 1:
+    if not (group or share) and len(names) > 1:
         raise Failure("several topics need a group: -G GROUP TOPIC...", exits.USAGE)
 
 
@@ -201,21 +222,6 @@ def _read_offsets(given: Sequence[str]) -> Range:
     if start_ms is not None and stop_ms is not None and start_ms > stop_ms:
         raise Failure(f"-o s@{start_ms} is after -o e@{stop_ms}: the range is empty", exits.USAGE)
     return Range(position, start_ms, stop_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The format of the output, and when to stop: `count` 0 and `idle_s` 0 are without end."""
-
-    show: Print
-    count: int
-    exit_at_end: bool
-    stop_ms: int | None
-    idle_s: float
-    unbuffered: bool
-    carry_on: bool
-    verbose: bool
-    quiet: bool
 
 
 class Assigned:

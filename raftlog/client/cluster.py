@@ -70,6 +70,7 @@ REPEATABLE: Final = frozenset(
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
         ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
         ApiKey.SYNC_GROUP,
     }
 )

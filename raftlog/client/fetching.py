@@ -226,7 +226,7 @@ class Fetcher:
             self._ends[key] = position
         if not visible and not is_first_end:
             return None
-        records = _decoded(visible, offset)
+        records = decoded(visible, offset)
         return Fetched(key, leader, records, position, bool(visible), at_end, is_first_end)
 
     def _read_error(self, leader: int, key: PartitionKey, offset: int, error: KafkaError) -> Fetched | None:
@@ -315,7 +315,8 @@ def list_offsets(
     return {key: each.offset for key, each in found.items()}
 
 
-def _decoded(batches: list[WholeBatch], offset: int) -> Iterator[tuple[int, Record]]:
+def decoded(batches: list[WholeBatch], offset: int) -> Iterator[tuple[int, Record]]:
+    """Yield the records from an offset on, each with its timestamp type. Raise CorruptMessage."""
     for batch in batches:
         check_crc(batch.content, 0, batch.header)
         header, plain = open_batch(batch.content)

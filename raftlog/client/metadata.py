@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -37,6 +38,8 @@ class TopicMetadata(NamedTuple):
     name: str
     error_code: int
     partitions: dict[int, PartitionMetadata]
+    id: UUID | None = None
+    """None if the broker does not know topic ids."""
 
     @property
     def replication_factor(self) -> int:
@@ -73,4 +76,4 @@ def _read_topic(topic: Any) -> TopicMetadata:
         )
         for each in topic.partitions
     }
-    return TopicMetadata(topic.name, topic.error_code, partitions)
+    return TopicMetadata(topic.name, topic.error_code, partitions, getattr(topic, "topic_id", None))

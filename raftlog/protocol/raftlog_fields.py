@@ -28,6 +28,8 @@ _OWN: Final = {
     "DeleteShareGroupStateRequest": (("state_epoch", i32, _field("int32", i32(INT_MAX), 0)),),
     "DescribeGroupsRequest": (("tell_history", bool, _field("bool", False, 0)),),
     "DescribeGroupsResponse": (("history", bytes, _field("bytes", b"", 0)),),
+    "DescribeShareGroupOffsetsRequest": (("about_deliveries", bytes, _field("bytes", b"", 0)),),
+    "DescribeShareGroupOffsetsResponse": (("deliveries", bytes, _field("bytes", b"", 0)),),
     "WriteTxnMarkersRequest": (
         ("open_since", i64, _field("int64", i64(NO_OFFSET), 0)),
         ("last_sequence", i32, _field("int32", i32(NO_SEQUENCE), 1)),
@@ -40,6 +42,8 @@ ignored. `last_sequence` and `last_timestamp`: of the last batch that their prod
 `state_epoch`: only states of lower epochs are deleted.
 
 `tell_history`: whether to return the history of the only requested group. `history`: its `GroupHistoryAnswer` as JSON.
+
+`about_deliveries`: a `DeliveriesQuestion` as JSON, in place of groups. `deliveries`: its `DeliveriesAnswer`.
 """
 
 

@@ -18,7 +18,7 @@ Span = TypeVar("Span", bound=tuple[Any, ...])
 
 
 class InFlightRange(msgspec.Struct, gc=False):
-    """Offsets in the same state. `member_id` and `lock_expires_at` count while it is acquired.
+    """Offsets in the same state. `member_id`, `acquired_at` and `lock_expires_at` count while it is acquired.
 
     `pending` is the state that it gets when the write that is under way succeeds. It is acquired until then.
     """
@@ -29,6 +29,7 @@ class InFlightRange(msgspec.Struct, gc=False):
     delivery_count: int = 0
     member_id: str | None = None
     lock_expires_at: float = 0.0
+    acquired_at: float = 0.0
     pending: DeliveryState | None = None
 
     @property

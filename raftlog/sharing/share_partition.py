@@ -32,6 +32,7 @@ from raftlog.sharing.delivery import (
     StateBatch,
     StateWrite,
 )
+from raftlog.sharing.delivery_history import DeliveryCounts, DeliveryEnd, EndedDelivery
 from raftlog.sharing.in_flight import InFlightRange, InFlightRanges
 from raftlog.sharing.state_batches import combine
 
@@ -46,13 +47,23 @@ _STATE_AFTER: Final = {
 
 
 class SharePartition:
-    """`batches`: the state as read back. Offsets between them were never written, so they are available."""
+    """`batches`: the state as read back. Offsets between them were never written, so they are available.
+
+    `counts`: where it counts records.
+    """
 
     def __init__(
-        self, start_offset: int, batches: Iterable[StateBatch] = (), *, limits: ShareLimits | None = None
+        self,
+        start_offset: int,
+        batches: Iterable[StateBatch] = (),
+        *,
+        limits: ShareLimits | None = None,
+        counts: DeliveryCounts | None = None,
     ) -> None:
         self.limits = limits or ShareLimits()
         """May be replaced at any time."""
+        self._counts = counts or DeliveryCounts()
+        self._ended: list[EndedDelivery] = []
         self._ranges = InFlightRanges(start_offset)
         self._maybe_available = start_offset
         """No offset below it is available."""
@@ -100,6 +111,11 @@ class SharePartition:
         """Whether a fetch yields no record until locks at the start are given up."""
         in_flight = self.end_offset - self.start_offset
         return in_flight >= self.limits.max_locks and self.next_fetch_offset() == self.end_offset
+
+    def take_ended(self) -> list[EndedDelivery]:
+        """Return the deliveries that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def next_fetch_offset(self) -> int:
         """Return the first available offset, at most the end offset."""
@@ -170,7 +186,12 @@ class SharePartition:
         for _, each in self._ranges.cut(spans):
             each.state, each.member_id, each.lock_expires_at = DeliveryState.ACQUIRED, member_id, expires_at
             each.delivery_count += 1
+            each.acquired_at = now
         self._ranges.join(spans[0].first_offset, spans[-1].end_offset)
+        for span in spans:
+            count = span.end_offset - span.first_offset
+            self._counts.acquired += count
+            self._counts.redelivered += count if span.delivery_count else 0
         self._next_expiry_at = min(self._next_expiry_at, expires_at)
 
     # -- acknowledging -------------------------------------------------------------------------------------
@@ -193,6 +214,11 @@ class SharePartition:
                 each.lock_expires_at = now + self.limits.lock_s
             else:
                 each.pending = self._state_after(type_, each.delivery_count)
+                if type_ is AcknowledgeType.RELEASE and each.pending is DeliveryState.ARCHIVED:
+                    self._counts.archived += each.end_offset - each.first_offset
+        counts = self._counts.acknowledged
+        for first, end, type_ in spans:
+            counts[type_] += end - first
         if spans:
             self._ranges.join(spans[0][0], spans[-1][1])
         self._pending += changes
@@ -230,7 +256,8 @@ class SharePartition:
         if now < self._next_expiry_at:
             return False
         released = self._release(
-            each for each in self._ranges if each.is_held and each.lock_expires_at <= now
+            (each for each in self._ranges if each.is_held and each.lock_expires_at <= now),
+            DeliveryEnd.LOCK_OVER,
         )
         held = (each.lock_expires_at for each in self._ranges if each.is_held)
         self._next_expiry_at = min(held, default=inf)
@@ -238,19 +265,45 @@ class SharePartition:
 
     def release_members(self, member_ids: Container[str | None]) -> bool:
         """Give up all locks of members after the end of their sessions; return whether they had any."""
-        return self._release(each for each in self._ranges if each.is_held and each.member_id in member_ids)
+        return self._release(
+            (each for each in self._ranges if each.is_held and each.member_id in member_ids),
+            DeliveryEnd.SESSION_OVER,
+        )
 
-    def _release(self, held: Iterable[InFlightRange]) -> bool:
+    def _release(self, held: Iterable[InFlightRange], end: DeliveryEnd) -> bool:
         changed = [(each.first_offset, each.end_offset, each) for each in held]
         for first_offset, end_offset, each in changed:
-            self._settle(each, self.limits.state_after_release(each.delivery_count))
+            state = self.limits.state_after_release(each.delivery_count)
+            count = end_offset - first_offset
+            self._counts.lock_timeouts += count if end is DeliveryEnd.LOCK_OVER else 0
+            self._counts.archived += count if state is DeliveryState.ARCHIVED else 0
+            self._settle(each, state, end)
             self._released.append((first_offset, end_offset))
         if changed:
             self._ranges.join(changed[0][0], changed[-1][1])
         self._pass_final()
         return bool(changed)
 
-    def _settle(self, each: InFlightRange, state: DeliveryState) -> None:
+    def give_up_all(self) -> None:
+        """End all deliveries, without a write: the next leader begins with what is written. This machine is over."""
+        for each in self._ranges:
+            if each.state is DeliveryState.ACQUIRED:
+                self._settle(each, DeliveryState.AVAILABLE, DeliveryEnd.LEADER_OVER)
+
+    def _settle(self, each: InFlightRange, state: DeliveryState, end: DeliveryEnd) -> None:
+        """End a delivery."""
+        assert each.member_id is not None
+        self._ended.append(
+            EndedDelivery(
+                each.first_offset,
+                each.end_offset - 1,
+                each.delivery_count,
+                each.member_id,
+                each.acquired_at,
+                end,
+                state,
+            )
+        )
         each.settle(state)
         if state is DeliveryState.AVAILABLE:
             self._maybe_available = min(self._maybe_available, each.first_offset)
@@ -316,7 +369,7 @@ class SharePartition:
         for _, each in self._ranges.cut(write.pending):
             assert each.pending is not None
             if is_written:
-                self._settle(each, each.pending)
+                self._settle(each, each.pending, DeliveryEnd.ACKNOWLEDGED)
             else:
                 each.pending = None
                 self._next_expiry_at = min(self._next_expiry_at, each.lock_expires_at)

@@ -98,6 +98,11 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def partitions(self) -> int:
+        """The number of partitions in all sessions."""
+        return self._partitions
+
     def open(self, key: ShareSessionKey, connection: object, *, acknowledges: bool) -> ShareSession:
         """Begin a session in place of any other of this member. Raise ShareSessionLimitReached, InvalidRequest."""
         if acknowledges:

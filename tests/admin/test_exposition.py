@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from raftlog.admin import metrics_shares
 from raftlog.admin import scrape as scraping
 from raftlog.admin.cluster_summary import SLICE
 from raftlog.admin.exposition import SLICE_STEPS, histogram, labelled, labels, single, slices
@@ -21,11 +22,15 @@ from raftlog.admin.facts import (
     ClientMetricsFacts,
     CompactionFacts,
     ConnectionFacts,
+    DeliveryCountFacts,
     DirectoryFacts,
     GroupFacts,
     PartitionFacts,
     RaftFacts,
     RefusedReplica,
+    ShareFacts,
+    ShareLag,
+    SharePartitionFacts,
     TopicTraffic,
     TransactionFacts,
 )
@@ -49,6 +54,7 @@ from tests.broker.fakes import TOPIC_ID
 from tests.protocol.otlp_bytes import gauge, metrics_data, point
 
 PARTITIONS = 5_000
+SHARES = 5_000
 NAMES_OF_OTHERS = {
     "kafka_consumergroup_current_offset_sum",
     "kafka_consumergroup_lag_sum",
@@ -104,6 +110,26 @@ class Node:
 
     def transactions(self) -> TransactionFacts | None:
         return TransactionFacts({"Ongoing": 2, "Empty": 1}, 7, 5, 2, 1, 1, 40_000)
+
+    def shares(self) -> ShareFacts:
+        counts = DeliveryCountFacts(9, 2, 1, 1, {"Accept": 5, "Release": 1})
+        return ShareFacts(2, 3, Histogram(), [("work", counts), ("", counts)])
+
+    def share_keys(self) -> list[Hashable]:
+        return list(range(SHARES))
+
+    def share_partition(self, key: Hashable) -> SharePartitionFacts | None:
+        assert isinstance(key, int)
+        if key == 1:
+            return None  # it was dropped meanwhile
+        return SharePartitionFacts("work", f"t{key // 2}", key % 2, 7, 3, 2.5, {1: 3, 4: 1})
+
+    def share_state_keys(self) -> list[Hashable]:
+        return list(range(SHARES))
+
+    def share_lag(self, key: Hashable) -> ShareLag | None:
+        assert isinstance(key, int)
+        return None if key == 1 else ShareLag("work", f"t{key // 2}", 5)
 
     def audit(self) -> Audit:
         found = Audit()
@@ -186,6 +212,28 @@ async def test_thousands_of_partitions_are_exported_in_slices() -> None:
     assert [each.value for each in told["raftlog_group_memory_bytes"].samples] == [700]
     assert len(told["kafka_topic_partition_current_offset"].samples) == PARTITIONS / 2
     assert told["kafka_server_replicamanager_underreplicatedpartitions"].samples[0].value == PARTITIONS / 2
+
+
+async def test_share_groups_are_exported_by_group_and_topic_in_bounded_series() -> None:
+    """Partitions of a topic are summed up; topics beyond the limit are counted, and the dropped partition is not."""
+    node = Node()
+    found = await scraping.gather(view(node), node, LoopLag())
+    told = {each.name: each for each in parse("".join(slices(families(found, "all"))))}
+    lags = {each.labels["topic"]: each.value for each in told["raftlog_share_group_lag"].samples}
+    assert (len(lags), lags["t0"], lags["t1"]) == (metrics_shares.MOST_SERIES, 5, 10)
+    assert told["raftlog_share_series_left_out"].samples[0].value == SHARES / 2 - metrics_shares.MOST_SERIES
+    assert told["raftlog_share_partitions"].samples[0].value == SHARES - 1
+    in_flight = {
+        (each.labels["topic"], each.labels["deliveries"]): each.value
+        for each in told["raftlog_share_group_in_flight"].samples
+    }
+    assert (in_flight["t1", "1"], in_flight["t1", "4"]) == (6, 2)
+    archived = {each.labels["group"]: each.value for each in told["raftlog_share_group_archived"].samples}
+    assert archived == {"work": 1, "": 1}
+    kinds = told["kafka_server_sharegroupmetrics_recordacknowledgements"].samples
+    assert {each.labels["acktype"]: each.value for each in kinds} == {"Accept": 10, "Release": 2}
+    in_kafka = told["kafka_server_sharepartitionmetrics_inflightmessagecount"].samples
+    assert len(in_kafka) == metrics_shares.MOST_SERIES
 
 
 async def test_lag_is_exported_where_the_end_is_known() -> None:

@@ -17,6 +17,7 @@ import yaml
 from raftlog.testing.cluster import AdminCluster
 from tests.kit import prometheus
 from tests.kit.settings import SMALL
+from tests.kit.waits import until
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
 METRIC = re.compile(r"\b(?:raftlog|kafka|process)_\w+")
@@ -49,8 +50,8 @@ def alerts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def watched_cluster() -> Iterator[AdminCluster]:
-    """Three nodes, a topic, records, and a group that has read them."""
-    from confluent_kafka import Consumer, Producer
+    """Three nodes, a topic, records, a group that has read them, and a share group with a worker."""
+    from confluent_kafka import Consumer, Producer, ShareConsumer
 
     with AdminCluster(3, settings=SMALL) as cluster:
         cluster.create_topic("orders", partitions=3)
@@ -70,7 +71,19 @@ def watched_cluster() -> Iterator[AdminCluster]:
         consumer.subscribe(["orders"])
         assert consumer.poll(60) is not None
         consumer.commit(asynchronous=False)
+        worker = ShareConsumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "work"})
+        worker.subscribe(["orders"])
+
+        def took() -> bool:
+            producer.begin_transaction()
+            producer.produce("orders", "a job")
+            producer.commit_transaction()
+            return bool(worker.poll(1))
+
+        until(took, "the worker got a job")
+        worker.poll(1)
         yield cluster
+        worker.close()
         consumer.close()
 
 

@@ -2,54 +2,11 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-import pytest
 from confluent_kafka import ShareConsumer
 
 from raftlog.testing.cluster import AdminCluster
-from tests.admin.conftest import Api
+from tests.admin.conftest import BEGAN_MS, Queue
 from tests.kit.waits import until
-
-BEGAN_MS = int(time.time() * 1000) - 3_600_000
-"""The timestamp of the first record: retention by age does not delete it."""
-
-
-class Queue(NamedTuple):
-    """A topic with ten records in partition 0, and the name of a share group that is not there yet."""
-
-    topic: str
-    group: str
-    node: Api
-
-    def get(self) -> Any:
-        return self.node.get(f"/v1/share-groups/{self.group}")
-
-    def reset(self, to: str, value: int | None = None, **more: Any) -> Any:
-        body = {"topic_name": self.topic, "to": to, "value": value, **more}
-        return self.node.ask("POST", f"/v1/share-groups/{self.group}/reset", body)
-
-    def delete(self, path: str = "") -> Any:
-        return self.node.ask("DELETE", f"/v1/share-groups/{self.group}{path}")
-
-    @property
-    def starts(self) -> dict[int, int]:
-        return {each["partition_id"]: each["start_offset"] for each in self.get().body["offsets"]}
-
-
-@pytest.fixture
-def queue(node: Api, api: Api) -> Iterator[Queue]:
-    topic, group = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("t", "q"))
-    assert api.ask("POST", "/topics", {"topic_name": topic, "partitions_count": 2}).status == 201
-    until(lambda: topic in str(node.get("/v1/topics").body), "the topic is known")
-    for number in range(10):
-        record = {"partition_id": 0, "value": {"data": number}, "timestamp": BEGAN_MS + 1000 * number}
-        assert api.ask("POST", f"/topics/{topic}/records", record).body["error_code"] == 200
-    yield Queue(topic, group, node)
-    api.ask("DELETE", f"/topics/{topic}")
 
 
 def test_a_share_group_is_made_described_and_deleted(queue: Queue) -> None:

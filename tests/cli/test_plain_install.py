@@ -58,6 +58,8 @@ def test_every_other_command_that_asks_a_cluster_needs_no_client_library(
     without_clients(
         raftlog,
         f"consume -G {group} -o beginning -c 1 {ten}",
+        f"share-group reset queue-{ten} -t {ten} --to-earliest --execute",
+        f"consume --share queue-{ten} -e {ten}",
         "topic list",
         f"topic describe {ten}",
         f"topic alter {ten} -c retention.ms=1000000",

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, Self
+from uuid import UUID
 
 from raftlog.client.cluster import Cluster
 from raftlog.client.connection import Dialer
@@ -27,6 +28,8 @@ class ScriptedBroker:
     def __init__(self, answer: Answer, topics: dict[str, int] | None = None) -> None:
         self._answer = answer
         self._topics = topics or {}
+        self.topic_id: UUID | None = None
+        """The id of every topic, as Metadata has it."""
         self.leader_epoch = 0
         """The leader epoch of every partition, as Metadata has it."""
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -97,6 +100,7 @@ class ScriptedBroker:
         topics = tuple(
             make.MetadataResponseTopic(
                 name=name,
+                topic_id=self.topic_id,
                 partitions=tuple(
                     make.MetadataResponsePartition(
                         partition_index=number,

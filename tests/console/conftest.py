@@ -92,3 +92,12 @@ def group_of(cluster: AdminCluster, topic: str, group: str) -> None:
 
     poll_until(commits, "the group has committed")
     consumer.close()
+
+
+def queue_of(node: Api, topic: str, group: str) -> None:
+    """Have a share group begin with the first records of a topic, once its coordinator has loaded."""
+    wanted = {"topic_name": topic, "to": "earliest"}
+    poll_until(
+        lambda: node.ask("POST", f"/v1/share-groups/{group}/reset", wanted).status == 200,
+        "the share group has its offsets",
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
-from tests.console.conftest import group_of, write
+from tests.console.conftest import group_of, queue_of, write
 from tests.kit.waits import until
 
 AXE = Path(__file__).parent / "javascript/node_modules/axe-core/axe.min.js"
@@ -26,6 +26,7 @@ LOOK = """async (tags) => {
 
 TOPIC = "orders"
 GROUP = "billing"
+QUEUE = "work"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,7 @@ def lived_in(own_cluster: AdminCluster) -> AdminCluster:
     record = {"data": {"customer": {"name": "Ada"}, "lines": [1, None, True]}}
     write(api, TOPIC, record, partition_id=0, headers=[{"name": "source", "value": "c2hvcA=="}])
     group_of(own_cluster, TOPIC, GROUP)
+    queue_of(node, TOPIC, QUEUE)
     assert node.ask("POST", "/v1/faults", {"fault": "slow-disk", "seconds": 0.01}).status == 200
     return own_cluster
 
@@ -67,6 +69,10 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "groups": ("groups", GROUP, None),
     "group": (f"groups/{GROUP}", "Lag by partition", None),
     "reset": (f"groups/{GROUP}", "Lag by partition", press("Reset offsets")),
+    "queues": ("queues", QUEUE, None),
+    "queue": (f"queues/{QUEUE}", "In flight", None),
+    "reset of a queue": (f"queues/{QUEUE}", "In flight", press("Reset offsets")),
+    "record of a queue": (f"queues/{QUEUE}/{TOPIC}/0/0", "is available", None),
     "transactions": ("transactions", "None hangs.", None),
     "why": ("why", "Broker 3", None),
     "why of a partition": (f"why/{TOPIC}/0", "it was created on", None),

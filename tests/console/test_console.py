@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
-from tests.console.conftest import group_of, write
+from tests.console.conftest import group_of, queue_of, write
 from tests.kit.waits import until
 
 READER = "reader-token-0123456789"
@@ -43,6 +43,7 @@ def test_every_screen_opens_without_an_error(
     """The log of the page stays empty, see the fixture; each screen shows what it is about."""
     write(api, topic, {"data": {"id": 1}}, partition_id=0)
     group_of(own_cluster, topic, "billing")
+    queue_of(Api(own_cluster.admin_url(1)), topic, "mailing")
     for path, shown in {
         "": "3 brokers",
         "topics": topic,
@@ -51,6 +52,9 @@ def test_every_screen_opens_without_an_error(
         f"topics/{topic}/configs": "retention.ms",
         "groups": "billing",
         "groups/billing": "Lag by partition",
+        "queues": "mailing",
+        "queues/mailing": "The group has no members",
+        f"queues/mailing/{topic}/0/0": "Offset 0 is available",
         "transactions": "None hangs.",
         "why": "Broker 3",
         f"why/{topic}/0": "it was created on",

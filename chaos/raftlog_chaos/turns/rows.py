@@ -190,6 +190,7 @@ def of_routes(cluster: InProcessCluster, narrow: str, scope: Scope) -> Iterator[
         "user_name": "user-1",
         "mechanism": "SCRAM-SHA-256",
         "name": "retention.ms",
+        "offset": "0",
     }
     for topic in (narrow, WIDE):
         for route in sorted(ROUTES, key=lambda each: each.method == "DELETE"):

@@ -6,6 +6,7 @@ import { clock } from "./format.js";
 import { chaos } from "./chaos.js";
 import { groups } from "./groups.js";
 import { overview } from "./overview.js";
+import { queues } from "./queues.js";
 import { topic } from "./topic.js";
 import { topics } from "./topics.js";
 import { transactions } from "./transactions.js";
@@ -15,6 +16,7 @@ const SCREENS = [
   ["", "Overview", overview],
   ["topics", "Topics", (root, parts, signal) => (parts.length ? topic : topics)(root, parts, signal)],
   ["groups", "Groups", groups],
+  ["queues", "Queues", queues],
   ["transactions", "Transactions", transactions],
   ["why", "Why", why],
   ["chaos", "Chaos", chaos],
@@ -24,7 +26,7 @@ const KEYS = [
   ["/", "search on this screen"],
   ["↑ ↓", "move in a list; Page Up and Down, Home and End too"],
   ["Enter", "open what is marked"],
-  ["1 – 6", "go to a screen"],
+  ["1 – 7", "go to a screen"],
   ["Esc", "leave a dialog or the search"],
   ["?", "this help"],
 ];
@@ -135,7 +137,7 @@ document.addEventListener("keydown", (event) => {
     search.focus();
     search.select();
   } else if (event.key === "?") help();
-  else if (/^[1-6]$/.test(event.key)) document.querySelectorAll("#nav a")[event.key - 1]?.click();
+  else if (/^[1-7]$/.test(event.key)) document.querySelectorAll("#nav a")[event.key - 1]?.click();
   else if (event.key === "ArrowDown" && document.activeElement === document.body) document.querySelector(".list")?.focus();
 });
 

@@ -7,7 +7,8 @@ import { number, plural } from "./format.js";
 import { list } from "./list.js";
 import { story, storyOf, whyOfGroup } from "./why.js";
 
-const STATES = { STABLE: "● stable", EMPTY: "○ empty", DEAD: "✕ dead", PREPARING_REBALANCE: "↻ rebalancing", COMPLETING_REBALANCE: "↻ rebalancing", ASSIGNING: "↻ assigning", RECONCILING: "↻ reconciling" };
+export const STATES = { STABLE: "● stable", EMPTY: "○ empty", DEAD: "✕ dead", PREPARING_REBALANCE: "↻ rebalancing", COMPLETING_REBALANCE: "↻ rebalancing", ASSIGNING: "↻ assigning", RECONCILING: "↻ reconciling" };
+const WAYS = { earliest: "the beginning", latest: "the end", timestamp: "a time", offset: "an offset", shift: "further or back by" };
 const COURSE = 100;
 const MOST_LAGS = 500;
 const MOST_EVENTS = 6;
@@ -140,9 +141,10 @@ function drawLags(section, lags, course) {
   ], lags.data, "The group has committed no offset."), lags.metadata.next && h("p", { class: "quiet" }, `The first ${MOST_LAGS} are shown.`));
 }
 
-function reset(id) {
+/** Ask where the offsets of a group are to go; `where` is the address, `ways` are those that it knows. */
+export function reset(id, where = path("v1", "consumer-groups", id, "reset"), ways = Object.keys(WAYS)) {
   const preview = h("div", { class: "preview", role: "status" });
-  const to = select([["earliest", "the beginning"], ["latest", "the end"], ["timestamp", "a time"], ["offset", "an offset"], ["shift", "further or back by"]], { name: "to", value: "earliest" });
+  const to = select(ways.map((each) => [each, WAYS[each]]), { name: "to", value: "earliest" });
   const value = h("input", { name: "value", type: "number" });
   const at = h("input", { name: "at", type: "datetime-local", step: 1 });
   const valueField = field("Offset", value), atField = field("Time", at);
@@ -164,7 +166,6 @@ function reset(id) {
   }
   to.addEventListener("change", look);
   look();
-  const where = path("v1", "consumer-groups", id, "reset");
   ask(`Reset offsets of ${id}`, [field("Topic", topic), field("Partitions", h("input", { name: "partitions", placeholder: "all" })), field("To", to), valueField, atField, preview], {
     button: "Preview, then reset",
     ready: (given) => given.topic !== "" && (given.to !== "timestamp" || given.at !== "") && (!["offset", "shift"].includes(given.to) || given.value !== ""),

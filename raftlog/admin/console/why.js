@@ -78,5 +78,5 @@ export function story(found) {
 
 function source({ when, member }) {
   if (when.controller_id !== undefined) return `metadata offset ${when.metadata_offset}, decided by controller ${when.controller_id}`;
-  return when.metadata_offset === null ? member && `member ${member.consumer_id}` : `metadata offset ${when.metadata_offset}`;
+  return when.metadata_offset === null ? member && `member ${member.consumer_id ?? member.member_id}` : `metadata offset ${when.metadata_offset}`;
 }

@@ -104,7 +104,7 @@ async def get_group_why(call: Call) -> GroupWhy:
         generation=answer.generation,
         coordinator=broker_id,
         offsets_partition=answer.partition,
-        known_since=_moment(answer.known_since_ms),
+        known_since=moment(answer.known_since_ms),
         summary=_summary(answer, changes, broker_id),
         events=events,
         complete=complete,
@@ -133,7 +133,8 @@ async def _seen(call: Call, events: Sequence[GroupEvent]) -> list[GroupEvent]:
     ]
 
 
-def _moment(at_ms: int, metadata_offset: int | None = None) -> GroupMoment:
+def moment(at_ms: int, metadata_offset: int | None = None) -> GroupMoment:
+    """Return a wall clock in ms as the API shows it."""
     at = datetime.fromtimestamp(max(0, at_ms) / 1000, UTC).isoformat(timespec="milliseconds")
     return GroupMoment(at_ms, at, metadata_offset)
 
@@ -144,7 +145,7 @@ def _change(events: list[GroupEvent], index: int) -> GroupChange:
     if event.member_id:
         instance = event.instance_id or None
         member = GroupMember(event.member_id, instance, event.client_id, event.client_host.removeprefix("/"))
-    return GroupChange(_moment(event.at_ms), [event.what], sentence(event), reason(events, index), member)
+    return GroupChange(moment(event.at_ms), [event.what], sentence(event), reason(events, index), member)
 
 
 def _moves(call: Call, history: History, answer: GroupHistoryAnswer, broker_id: int) -> list[GroupChange]:
@@ -165,7 +166,7 @@ def _moves(call: Call, history: History, answer: GroupHistoryAnswer, broker_id: 
         )
         found.append(
             GroupChange(
-                _moment(event.when.at_ms, event.when.metadata_offset),
+                moment(event.when.at_ms, event.when.metadata_offset),
                 ["coordinator_changed", *event.what],
                 message,
                 event.because,
@@ -174,7 +175,7 @@ def _moves(call: Call, history: History, answer: GroupHistoryAnswer, broker_id: 
         )
     loaded = f"broker {broker_id} loaded the group's partition from its log"
     why = f"it became the leader of {name}, in epoch {answer.leader_epoch}"
-    return [*found, GroupChange(_moment(answer.loaded_at_ms), ["coordinator_loaded"], loaded, why)]
+    return [*found, GroupChange(moment(answer.loaded_at_ms), ["coordinator_loaded"], loaded, why)]
 
 
 async def _topics(call: Call, history: History, answer: GroupHistoryAnswer) -> list[GroupChange]:
@@ -205,7 +206,7 @@ def _of_topic(name: str, batch: AppliedBatch, indexes: list[int]) -> GroupChange
         what, message = "topic_created", f"topic {name}, which the group reads, was created with {many}"
     else:
         what, message = "partitions_added", f"topic {name}, which the group reads, got {many} more"
-    return GroupChange(_moment(batch.at_ms, batch.offset), [what], message, because(batch, (), [what]))
+    return GroupChange(moment(batch.at_ms, batch.offset), [what], message, because(batch, (), [what]))
 
 
 def _summary(answer: GroupHistoryAnswer, changes: list[GroupChange], broker_id: int) -> str:
@@ -219,7 +220,7 @@ def _summary(answer: GroupHistoryAnswer, changes: list[GroupChange], broker_id: 
     telling = [each for each in changes if each.what[0] in GENERATIONS] if answer.type else []
     last = (telling or changes)[-1:]
     if not last:
-        since = _moment(answer.known_since_ms).at
+        since = moment(answer.known_since_ms).at
         if answer.known_since_ms > answer.loaded_at_ms:
             return f"{now} Nothing has happened to it since {since}; earlier events were evicted."
         return f"{now} Nothing has happened to it since that broker loaded it, at {since}."

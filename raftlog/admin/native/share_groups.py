@@ -97,7 +97,7 @@ async def list_share_groups(call: Call) -> ShareGroupNames:
 
 async def get_share_group(call: Call) -> ShareGroup:
     """Return a group, without the topics that the caller may not see."""
-    group_id, broker_id, found = await _described(call)
+    group_id, broker_id, found = await describe_share_group(call)
     members = [
         ShareMember(
             each.member_id,
@@ -156,7 +156,7 @@ async def reset_share_group(call: Call) -> NewOffsets:
 
 async def delete_share_group(call: Call) -> None:
     """Delete a group; 409 while it has members."""
-    group_id, broker_id, _ = await _described(call)
+    group_id, broker_id, _ = await describe_share_group(call)
     call.audit.update(group=group_id)
     request = builders_for(ApiKey.DELETE_GROUPS).DeleteGroupsRequest(groups_names=(group_id,))
     response = await call.asker.ask(ApiKey.DELETE_GROUPS, request, broker_id=broker_id)
@@ -183,7 +183,7 @@ async def delete_share_offsets(call: Call) -> None:
 # -- the coordinator -----------------------------------------------------------------------------------------
 
 
-async def _described(call: Call) -> tuple[str, int, Any]:
+async def describe_share_group(call: Call) -> tuple[str, int, Any]:
     """Return the path's group, its coordinator, and the description. Raise ApiError 404."""
     group_id = call.path["share_group_id"]
     broker_id = await coordinator_of(call, group_id)
@@ -238,7 +238,8 @@ async def _alter(call: Call, group_id: str, broker_id: int, offsets: list[NewOff
             check(each.error_code, each.error_message, about=about)
 
 
-def _of_share_group(operation: Operation) -> Demanded:
+def of_share_group(operation: Operation) -> Demanded:
+    """Return the right to do something with the share group of the path."""
     return Demanded((Right(operation, GROUP, "share_group_id"),))
 
 
@@ -251,7 +252,7 @@ ROUTES: Final = (
         ONE,
         get_share_group,
         "A share group: its members, its start offsets and lag",
-        rights=_of_share_group(Operation.DESCRIBE),
+        rights=of_share_group(Operation.DESCRIBE),
     ),
     Route(
         "POST",
@@ -259,7 +260,7 @@ ROUTES: Final = (
         reset_share_group,
         "Reset a share group's start offsets, or show the result",
         body=ShareReset,
-        rights=_of_share_group(Operation.READ),
+        rights=of_share_group(Operation.READ),
     ),
     Route(
         "DELETE",
@@ -267,7 +268,7 @@ ROUTES: Final = (
         delete_share_group,
         "Delete a share group, with the delivery state of its records",
         status=204,
-        rights=_of_share_group(Operation.DELETE),
+        rights=of_share_group(Operation.DELETE),
     ),
     Route(
         "DELETE",
@@ -275,6 +276,6 @@ ROUTES: Final = (
         delete_share_offsets,
         "Delete a share group's offsets of a topic",
         status=204,
-        rights=_of_share_group(Operation.DELETE),
+        rights=of_share_group(Operation.DELETE),
     ),
 )

@@ -32,6 +32,7 @@ from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_OFFSET
 from raftlog.broker.coordination.share_group_configs import READ_COMMITTED, share_limits
+from raftlog.broker.coordination.share_record import ShareRecord
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.records.batch import Buffer, iter_headers
@@ -43,6 +44,7 @@ from raftlog.sharing.delivery import (
     FetchedBatch,
     StateWrite,
 )
+from raftlog.sharing.in_flight_summary import InFlightSummary, summarize
 from raftlog.sharing.share_partition import SharePartition
 
 RETRY_S: Final = 0.5
@@ -70,7 +72,10 @@ class StateStore(Protocol):
 
 
 class LedSharePartition(Guard):
-    """`config` returns the group's configs at the time. `changed` is called when records may have become available."""
+    """`config` returns the group's configs at the time. `changed` is called when records may have become available.
+
+    `record` is what operators see of it later.
+    """
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class LedSharePartition(Guard):
         *,
         config: Callable[[], GroupConfig],
         changed: Callable[[], None],
+        record: ShareRecord | None = None,
     ) -> None:
         self.key = key
         self.leader_epoch = leader_epoch
@@ -90,6 +96,7 @@ class LedSharePartition(Guard):
         self._store = store
         self._config = config
         self._changed = changed
+        self._record = record or ShareRecord()
         self.state_epoch = -1
         """The epoch of the state that was read: it rises when an administrator sets the start offset."""
         self._machine: SharePartition | None = None
@@ -119,7 +126,12 @@ class LedSharePartition(Guard):
             except FENCED as error:
                 self.end(error)
                 raise
-            self._machine = SharePartition(start_offset, stored.batches, limits=share_limits(self._config()))
+            self._machine = SharePartition(
+                start_offset,
+                stored.batches,
+                limits=share_limits(self._config()),
+                counts=self._record.counts.of(self.key.group_id),
+            )
 
     async def _write_start(self, start_offset: int) -> None:
         """Write where the group begins. Another leader would begin at its own end, and skip what came before it."""
@@ -148,6 +160,10 @@ class LedSharePartition(Guard):
         assert self._machine is not None, "load it first"
         self._machine.limits = share_limits(self._config())
         return self._machine
+
+    def summary(self) -> InFlightSummary | None:
+        """Return what is in flight, in numbers; None unless it is in use."""
+        return summarize(self._machine) if self._machine is not None and self.over is None else None
 
     @property
     def read_committed(self) -> bool:
@@ -219,6 +235,9 @@ class LedSharePartition(Guard):
         if self.over is not None:
             return
         self.over = error
+        if self._machine is not None:
+            self._machine.give_up_all()
+            self._remember(self._machine)
         if self._timer is not None:
             self._timer.cancel()
         if self._writer is not None and self._writer is not asyncio.current_task():
@@ -247,6 +266,7 @@ class LedSharePartition(Guard):
         machine = self._machine
         if machine is None or self.over is not None:
             return
+        self._remember(machine)
         if self._writer is None and machine.has_changes:
             self._writer = asyncio.get_running_loop().create_task(self.guarded_task(self._write_all(machine)))
         self._watch_locks()
@@ -258,6 +278,7 @@ class LedSharePartition(Guard):
             if self.over is not None:
                 return
             machine.complete(write, is_written=error is None)
+            self._remember(machine)
             self._watch_locks()  # a lock that was taken back may have expired meanwhile
             self._answer(write.number, error)
             self._changed()
@@ -267,16 +288,23 @@ class LedSharePartition(Guard):
 
     async def _write(self, write: StateWrite) -> KafkaError | None:
         """Return None once the write is committed, otherwise its error. Finish if the error cannot pass."""
+        began_at = self._now()
         try:
             await self._store.write(
                 self.key, write, state_epoch=self.state_epoch, leader_epoch=self.leader_epoch
             )
+            self._record.write_seconds.observe(self._now() - began_at)
         except FENCED as error:
             self.end(error)
             return error
         except KafkaError as error:
             return error
         return None
+
+    def _remember(self, machine: SharePartition) -> None:
+        """Remember the deliveries that ended just now."""
+        for each in machine.take_ended():
+            self._record.remember(self.key, each, now=self._now())
 
     def _answer(self, number: int, error: KafkaError | None) -> None:
         for waiter in self._waiting.pop(number, ()):

@@ -6,24 +6,40 @@ the written state. The share sessions of their members are here too, since the e
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from raftlog.base.errors import KafkaError, NotLeaderOrFollower, PolicyViolation
 from raftlog.broker.coordination.led_share_partition import LedSharePartition, StateStore
 from raftlog.broker.coordination.share_group_configs import find_first_offset, share_config
+from raftlog.broker.coordination.share_record import ShareRecord
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.features import SHARE_VERSION, finalized_level
 from raftlog.replication.partition import Partition
+from raftlog.sharing.in_flight_summary import InFlightSummary
+from raftlog.sharing.share_partition import SharePartition
 from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
 
 LOOKED_AT: Final = 100
 """How many are looked at to find one that is idle, those first that were not used for longest."""
+
+
+class LedInNumbers(NamedTuple):
+    """A share partition for operators. `lag`: committed offsets that are not final."""
+
+    key: SharePartitionKey
+    topic: str
+    leader_epoch: int
+    lag: int
+    oldest_lock_s: float
+    in_flight: InFlightSummary
+    is_full: bool
 
 
 class LedSharePartitions:
@@ -37,15 +53,40 @@ class LedSharePartitions:
         self.most = config.raftlog_share_max_partitions
         self._broker = broker
         self._store = store
+        self.record = ShareRecord(self.sessions.has_group, broker.env.wall_clock_ms)
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._watchers: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
 
     def __len__(self) -> int:
         return len(self._led)
 
+    def find(self, key: SharePartitionKey) -> LedSharePartition | None:
+        """Return a share partition that is in memory."""
+        return self._led.get(key)
+
     def all(self) -> list[tuple[SharePartitionKey, LedSharePartition]]:
         """Return all that are in memory, those first that were not used for longest."""
         return list(self._led.items())
+
+    def describe(self, key: Hashable) -> LedInNumbers | None:
+        """Return a share partition in numbers; None if it is not in memory, or not in use."""
+        led = self._led.get(key) if isinstance(key, SharePartitionKey) else None
+        found = None if led is None else led.summary()
+        if led is None or found is None:
+            return None
+        replica = find_replica(self._broker, led.key.topic_id, led.key.partition)
+        topic = self._broker.image().topic_names.get(led.key.topic_id)
+        if replica is None or topic is None:
+            return None
+        lag = max(0, replica.high_watermark - found.start_offset - found.done)
+        now = asyncio.get_running_loop().time()
+        held_s = 0.0 if found.oldest_acquired_at is None else now - found.oldest_acquired_at
+        return LedInNumbers(led.key, topic, led.leader_epoch, lag, held_s, found, led.machine.is_full)
+
+    def machine_of(self, key: SharePartitionKey) -> SharePartition | None:
+        """Return the machine of a share partition, only to look at; None if it is not in use."""
+        led = self._led.get(key)
+        return led.machine if led is not None and led.is_loaded else None
 
     def replica(self, key: SharePartitionKey) -> Partition:
         """Return the replica of a share partition's log. Raises like `get` where this broker does not lead it."""
@@ -71,6 +112,7 @@ class LedSharePartitions:
                 self._store,
                 config=partial(share_config, self._broker, key.group_id),
                 changed=partial(self.changed, key),
+                record=self.record,
             )
         known = led.is_loaded
         try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.errors import InvalidGroupId, PolicyViolation, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation, UnknownTopicOrPartition
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.machine import ignore_reply
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
@@ -76,6 +76,18 @@ class ShareStateCoordinators:
     def __len__(self) -> int:
         """Return the number of states that this broker coordinates."""
         return sum(map(len, self._active()))
+
+    def keys(self) -> list[SharePartitionKey]:
+        """Return the share partitions that this broker coordinates."""
+        return [key for each in self._active() for key in each.states()]
+
+    def last_state(self, key: SharePartitionKey) -> ShareState | None:
+        """Return a state with its uncommitted changes; None if this broker does not coordinate it."""
+        try:
+            coordinator = self._shards.of(str(key)).coordinator
+        except KafkaError:
+            return None
+        return None if coordinator is None else coordinator.last_state(key)
 
     def committed_states(self) -> Iterator[tuple[int, SharePartitionKey, ShareState]]:
         """Yield states that no change is under way of, each with the leader epoch of its coordinator's partition."""

@@ -1,4 +1,8 @@
-"""DescribeShareGroupOffsets 0-1: where share groups are in their partitions, and with v1 how far behind (KIP-1226)."""
+"""DescribeShareGroupOffsets 0-1: where share groups are in their partitions, and with v1 how far behind (KIP-1226).
+
+A node's admin API also requests what a broker knows of deliveries, in a private field. Other clients do not get it: the
+admin API hides topics from users without the right to see them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog.base.errors import NONE, CoordinatorLoadInProgress, KafkaError
+import msgspec
+
+from raftlog.base.errors import NONE, CoordinatorLoadInProgress, InvalidRequest, KafkaError
+from raftlog.base.share_deliveries import DeliveriesQuestion
 from raftlog.base.types import NO_OFFSET, TopicPartition
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_share_states import SUMMARY_QUESTION
 from raftlog.broker.handlers.shared.end_offsets import end_offsets
 from raftlog.broker.handlers.shared.share_changes import ask_share_coordinators
+from raftlog.broker.handlers.shared.share_deliveries import describe_deliveries
 from raftlog.broker.long_work.turns import Weighed, each_part
 from raftlog.broker.rights import GROUP, TOPIC, among, demand, refusal
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
@@ -20,7 +28,7 @@ from raftlog.metadata.features import check_share_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
+from raftlog.security.acls import ADMIN_API, DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS
 
@@ -36,6 +44,14 @@ NOTHING: Final[Mapping[str, Any]] = {"start_offset": NO_OFFSET, "leader_epoch": 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond per group. Once the response is full, the remaining groups get a retriable error."""
     make = response_builders(API_KEY, request.api_version)
+    is_admin = request.has_all_rights or request.principal == ADMIN_API
+    if is_admin and (question := getattr(message, "about_deliveries", b"")):
+        try:
+            asked = msgspec.json.decode(question, type=DeliveriesQuestion)
+        except msgspec.MsgspecError as error:
+            raise InvalidRequest("the question about deliveries is none") from error
+        found = await describe_deliveries(broker, asked)
+        return make.DescribeShareGroupOffsetsResponse(groups=(), deliveries=msgspec.json.encode(found))
     answered = 0
 
     async def described(asked: Any) -> Any:

@@ -70,8 +70,10 @@ def _session(broker: BrokerContext, request: RequestContext, message: Any) -> Sh
     if message.share_session_epoch != FIRST_EPOCH:
         return follow_session(broker, request, message)
     acknowledges = any(each.acknowledgement_batches for _, each in named_partitions(message))
-    sessions = broker.share_partitions.sessions
-    return sessions.open(session_key(message), request.connection, acknowledges=acknowledges)
+    led, key = broker.share_partitions, session_key(message)
+    session = led.sessions.open(key, request.connection, acknowledges=acknowledges)
+    led.record.opened(key.member_id, request.client_id or "", request.peer_host)
+    return session
 
 
 async def _update(broker: BrokerContext, session: ShareSession, message: Any) -> None:

@@ -48,6 +48,8 @@ class Record(NamedTuple):
     time_kind: int
     timestamp_ms: int
     broker: int
+    delivery_count: int = 0
+    """How often a share group has delivered it, this time included; 0 outside of share groups."""
 
 
 def read_delimiter(text: str) -> bytes:
@@ -128,7 +130,7 @@ def formatter(format: str, *, nulls: bool, unpacked: tuple[str | None, str | Non
             parts.append(letters[letter])
         else:
             name = letter.decode("utf-8", "replace")
-            raise Failure(f"-f: there is no %{name}; there are %s %S %R %k %K %T %h %t %p %o %%", USAGE)
+            raise Failure(f"-f: there is no %{name}; there are %s %S %R %k %K %T %h %t %p %o %d %%", USAGE)
     return lambda record: b"".join([part(record) for part in parts])
 
 
@@ -155,6 +157,7 @@ def _tokens(nulls: bool, unpacked: tuple[str | None, str | None]) -> dict[bytes,
         b"p": lambda record: b"%d" % record.partition,
         b"o": lambda record: b"%d" % record.offset,
         b"T": lambda record: b"%d" % record.timestamp_ms,
+        b"d": lambda record: b"%d" % record.delivery_count,
         b"h": lambda record: b",".join(
             name.encode() + b"=" + (NULL if value is None else value) for name, value in record.headers
         ),
@@ -177,12 +180,14 @@ def envelope(delimiter: bytes) -> Print:
         if record.headers:
             flat = (each for name, value in record.headers for each in (name.encode(), value))
             headers = b',"headers":[%s]' % b",".join(map(_json_string, flat))
-        return b'{"topic":%s,"partition":%d,"offset":%d%s,"broker":%d%s,"key":%s,"payload":%s}%s' % (
+        count = b',"delivery_count":%d' % record.delivery_count if record.delivery_count else b""
+        return b'{"topic":%s,"partition":%d,"offset":%d%s,"broker":%d%s%s,"key":%s,"payload":%s}%s' % (
             _json_string(record.topic),
             record.partition,
             record.offset,
             times,
             record.broker,
+            count,
             headers,
             _json_string(record.key),
             _json_string(record.value),

@@ -9,6 +9,7 @@ import typer
 
 from raftlog.cli.cluster_command import complete_topic
 
+ACKS: Final = ("accept", "release", "reject")
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 # --- of both
@@ -68,6 +69,22 @@ Group = Annotated[
         "at the beginning",
     ),
 ]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        "--share",
+        metavar="GROUP",
+        help="take records as a member of this share group (a queue), one of several",
+    ),
+]
+Ack = Annotated[
+    str,
+    typer.Option(
+        "--ack",
+        metavar="|".join(ACKS),
+        help="of a share group: records are done; given back when the command ends; or never delivered again",
+    ),
+]
 FromPartition = Annotated[int, typer.Option("--partition", "-p", metavar="N", help="-1: all")]
 Offsets = Annotated[
     list[str] | None,
@@ -92,7 +109,10 @@ IdleMs = Annotated[
 Format = Annotated[
     str,
     typer.Option(
-        "--format", "-f", metavar="TEXT", help="%t %p %o %k %s %h %T, %K %S %R lengths; \\n \\t \\xNN"
+        "--format",
+        "-f",
+        metavar="TEXT",
+        help="%t %p %o %k %s %h %T, %d deliveries, %K %S %R lengths; \\n \\t \\xNN",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", "-J", help="kcat's JSON envelope")]

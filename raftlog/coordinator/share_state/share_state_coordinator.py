@@ -70,6 +70,11 @@ class ShareStateCoordinator:
             if runner is not None and not runner.parked:
                 yield key, runner.tail
 
+    def last_state(self, key: SharePartitionKey) -> ShareState | None:
+        """Return a state with its uncommitted changes, which a new coordinator may not have; None without any."""
+        runner = self._machines.get(key) if key in self._machines else None
+        return None if runner is None else runner.tail
+
     def load(
         self,
         states: Mapping[SharePartitionKey, ShareState],

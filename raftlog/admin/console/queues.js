@@ -1,0 +1,146 @@
+// Share groups as queues: what waits, what members hold and how often it was delivered, and the story of one record.
+
+import { ask as request, every, get, may, path, rights } from "./api.js";
+import { changes, confirmTyped, field, h, link, note, put, table } from "./dom.js";
+import { milliseconds, number, plural, time } from "./format.js";
+import { reset, STATES } from "./groups.js";
+import { list } from "./list.js";
+import { story } from "./why.js";
+
+const MOST_MEASURED = 40;
+const at = (...parts) => path("v1", "share-groups", ...parts);
+const sum = (rows, of) => rows.reduce((total, each) => total + (of(each) ?? 0), 0);
+const most = (rows, of) => rows.reduce((found, each) => Math.max(found, of(each)), 0);
+const age = (ms) => (ms ? milliseconds(ms) : "–");
+
+export function queues(root, [id, ...record], signal) {
+  if (record.length === 3) return why(root, id, record, signal);
+  if (id !== undefined) return queue(root, id, signal);
+  let all = [], shown = [];
+  const known = new Map();
+  const search = h("input", { type: "search", placeholder: "Search queues  ( / )", "aria-label": "Search queues", "data-search": true, oninput: draw, onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), rows.focus()) });
+  const count = h("span", { class: "quiet", role: "status" });
+  const of = (each, value) => (known.has(each.share_group_id) ? value(known.get(each.share_group_id)) : "–");
+  const rows = list({
+    label: "Share groups",
+    empty: "No share group.",
+    opened: (each) => (location.hash = `#/queues/${encodeURIComponent(each.share_group_id)}`),
+    moved: () => measure().catch(() => {}),
+    columns: [
+      { title: "Share group", kind: "name", cell: (each) => link(["queues", each.share_group_id], each.share_group_id) },
+      { title: "State", kind: "state-cell", cell: (each) => STATES[each.state] ?? each.state },
+      { title: "Members", kind: "number wide", cell: (each) => of(each, (one) => number(one.members)) },
+      { title: "Held", kind: "number wide", cell: (each) => of(each, (one) => number(one.held)) },
+      { title: "Oldest lock", kind: "number wide", cell: (each) => of(each, (one) => age(one.oldest)) },
+      { title: "Lag", kind: "number", cell: (each) => of(each, (one) => number(one.lag)) },
+    ],
+  });
+  put(root, h("div", { class: "bar" }, h("h1", {}, "Queues"), search, count), rows.element);
+
+  function draw() {
+    const word = search.value.toLowerCase();
+    shown = all.filter((each) => each.share_group_id.toLowerCase().includes(word));
+    count.textContent = plural(shown.length, "share group");
+    rows.set(shown.length, (index) => shown[index]);
+  }
+
+  async function measure() {
+    const [first, end] = rows.window();
+    await Promise.all(shown.slice(first, Math.min(end, first + MOST_MEASURED)).map(async ({ share_group_id: name }) => {
+      try {
+        const [found, flight] = await Promise.all([get(at(name), signal), get(at(name, "in-flight"), signal)]);
+        known.set(name, { members: found.members.length, lag: sum(found.offsets, (each) => each.lag), held: sum(flight.data, (each) => each.held), oldest: most(flight.data, (each) => each.oldest_lock_ms) });
+      } catch {
+        known.delete(name);
+      }
+    }));
+    rows.refresh();
+  }
+
+  every(3000, signal, async () => {
+    ({ data: all } = await get("/v1/share-groups", signal));
+    draw();
+    await measure();
+  }, (error) => error.status > 0 && (count.textContent = error.message));
+}
+
+async function queue(root, id, signal) {
+  const actions = h("div", { class: "actions" });
+  const facts = h("p", { class: "quiet", role: "status" });
+  const flight = h("section", { class: "card" });
+  const members = h("section", { class: "card" });
+  const offset = h("input", { name: "offset", type: "number", min: 0, required: true });
+  const partition = h("input", { name: "partition", type: "number", min: 0, value: 0, required: true });
+  const topic = h("input", { name: "topic", required: true, spellcheck: "false", "data-search": true });
+  const tell = h("form", { class: "bar card low", onsubmit: (event) => {
+    event.preventDefault();
+    location.hash = `#/${["queues", id, topic.value, Number(partition.value), offset.value].map(encodeURIComponent).join("/")}`;
+  } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Tell of the record" }, "Tell of a record"));
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, flight, members, tell);
+  const showFlight = changes(([limits, rows]) => drawFlight(flight, id, limits, rows));
+  const showMembers = changes((found) => drawMembers(members, found));
+  every(2000, signal, async () => {
+    const [found, now] = await Promise.all([get(at(id), signal), get(at(id, "in-flight"), signal)]);
+    const rows = joined(found.offsets, now.data);
+    if (!topic.value && rows.length && document.activeElement !== topic) topic.value = rows[0].topic_name;
+    const oldest = most(now.data, (each) => each.oldest_lock_ms);
+    facts.textContent = [STATES[found.state] ?? found.state, plural(found.members.length, "member"), `lag ${number(sum(rows, (each) => each.lag))}`, `${number(sum(now.data, (each) => each.held))} held`, oldest && `for up to ${milliseconds(oldest)}`, `a lock lasts ${milliseconds(now.record_lock_duration_ms)}`, `at most ${plural(now.delivery_count_limit, "delivery", "deliveries")}`].filter(Boolean).join(" · ");
+    showFlight([now, rows]);
+    showMembers(found.members);
+  }, (error) => error.status > 0 && (facts.textContent = error.message));
+  try {
+    const mine = await rights({ group: id }, signal);
+    if (may("READ", mine, "group")) put(actions, h("button", { type: "button", onclick: () => reset(id, at(id, "reset"), ["earliest", "latest", "timestamp", "offset"]) }, "Reset offsets"), may("DELETE", mine, "group") && h("button", { type: "button", class: "danger", onclick: () => remove(id) }, "Delete"));
+  } catch {
+    // the page above says what is wrong
+  }
+}
+
+/** Each partition that the group has offsets of, or that a leader has in memory, whose numbers are newer. */
+function joined(offsets, flight) {
+  const found = new Map(offsets.map((each) => [`${each.topic_name}\n${each.partition_id}`, each]));
+  for (const each of flight) found.set(`${each.topic_name}\n${each.partition_id}`, each);
+  return [...found.values()].sort((one, other) => one.topic_name.localeCompare(other.topic_name) || one.partition_id - other.partition_id);
+}
+
+function drawFlight(section, id, limits, rows) {
+  const times = ({ delivery_count: count, records }) => h("span", { class: `times ${count >= limits.delivery_count_limit ? "bad" : count > 1 ? "warn" : ""}`, title: `${plural(records, "record")} delivered ${plural(count, "time")}` }, `${count}× `, h("b", {}, number(records)));
+  put(section, h("h2", {}, "In flight"), table("In flight", [
+    ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
+    ["Part.", (each) => each.partition_id, "number"],
+    ["Start", (each) => (each.start_offset === null ? "–" : link(["queues", id, each.topic_name, each.partition_id, each.start_offset], number(each.start_offset))), "number"],
+    ["In flight", (each) => [number(each.in_flight), each.full && h("b", { class: "bad", title: "Members get no more until the first records are done." }, " full")], "number wide"],
+    ["Held", (each) => number(each.held), "number wide"],
+    ["Delivered", (each) => (each.deliveries ?? []).map(times), "names"],
+    ["Oldest lock", (each) => age(each.oldest_lock_ms), "number wide"],
+    ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
+  ], rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));
+}
+
+function drawMembers(section, found) {
+  put(section, h("h2", {}, "Members"), table("Members", [
+    ["Client", (each) => each.client_id, "names"],
+    ["Host", (each) => each.host.replace(/^\//, ""), "names"],
+    ["Member", (each) => h("code", {}, each.member_id), "wide names"],
+    ["Reads", (each) => each.partitions.slice(0, 12).map((one) => `${one.topic_name}-${one.partition_id}`).join(", ") + (each.partitions.length > 12 ? ` and ${each.partitions.length - 12} more` : ""), "names"],
+  ], found, "The group has no members: its records wait."));
+}
+
+function remove(id) {
+  confirmTyped("Delete the group", id, "What it has done is forgotten; its topics stay. A group with members is not deleted.", async () => {
+    await request("DELETE", at(id));
+    note(`The group ${id} is deleted.`);
+    location.hash = "#/queues";
+  });
+}
+
+function why(root, id, [topic, partition, offset], signal) {
+  const body = h("div", {}, "Asking …");
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / ", link(["queues", id], id), " / "), h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), body);
+  const show = changes((found) => put(body,
+    h("p", { class: "summary" }, found.summary.replace(/\d{4}-\d\d-\d\dT[\d:.]+\+00:00/g, (one) => time(Date.parse(one)))),
+    h("p", { class: "quiet" }, `${found.state.replace("_", " ")} · ${found.delivery_count} of ${plural(found.delivery_count_limit, "delivery", "deliveries")} · ${found.leader === null ? "no member reads the partition" : `led by broker ${found.leader}`}`),
+    h("section", { class: "card" }, story(found)),
+    h("p", { class: "quiet" }, found.complete ? "These are all of its deliveries." : `Brokers remember deliveries since ${time(found.known_since.at_ms)}, and not all of them.`)));
+  every(2000, signal, async () => show(await get(at(id, "topics", topic, "partitions", partition, "records", offset, "why"), signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
+}

@@ -1,0 +1,335 @@
+"""Routes for the deliveries of a share group (KIP-932): what is in flight, and the history of one record.
+
+Each broker returns what it remembers. The leader knows the state of now, and former leaders the ends of their
+deliveries. The share coordinator has the written state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from raftlog.admin.broker_questions import of_all_brokers
+from raftlog.admin.errors import ApiError
+from raftlog.admin.native.group_sentences import duration
+from raftlog.admin.native.group_why import GroupMoment, moment
+from raftlog.admin.native.share_groups import describe_share_group, of_share_group
+from raftlog.admin.native.why import as_sentence
+from raftlog.admin.route import GROUP, TOPIC, Call, Route
+from raftlog.base.share_deliveries import (
+    DeliveriesAnswer,
+    DeliveriesQuestion,
+    DeliveryEvent,
+    LedPartition,
+    RecordNow,
+)
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
+from raftlog.security.acls import Demanded, Operation, Right
+
+LAST_OFFSET: Final = 2**63 - 1
+
+NEVER_DELIVERED: Final = frozenset({"available", "not_fetched"})
+"""The states in which a record may have had no delivery."""
+
+
+class DeliveryMember(msgspec.Struct):
+    """A member. Client id and host are empty if no broker remembers it."""
+
+    member_id: str
+    client_id: str
+    host: str
+
+
+class DeliveredRecords(msgspec.Struct):
+    """The number of records that were delivered so often and are not done."""
+
+    delivery_count: int
+    records: int
+
+
+class SharePartitionInFlight(msgspec.Struct):
+    """A partition by its leader's memory; it is missing while no member reads it. Offsets are counted as records.
+
+    `in_flight`: from the start offset to the end of what was fetched. `held`: locked by members. `done`: accepted,
+    rejected or given up, behind records that are not. `full`: members get no more until the first records are done.
+    """
+
+    topic_name: str
+    partition_id: int
+    leader: int
+    start_offset: int
+    end_offset: int
+    in_flight: int
+    held: int
+    done: int
+    lag: int
+    oldest_lock_ms: int
+    full: bool
+    deliveries: list[DeliveredRecords]
+
+
+class ShareGroupInFlight(msgspec.Struct):
+    """A share group's partitions in their leaders' memory, and the limits that its deliveries have."""
+
+    share_group_id: str
+    delivery_count_limit: int
+    record_lock_duration_ms: int
+    data: list[SharePartitionInFlight]
+
+
+class RecordChange(msgspec.Struct):
+    """The begin or the end of a delivery. `what` has stable words."""
+
+    when: GroupMoment
+    what: list[str]
+    message: str
+    because: str
+    delivery_count: int
+    member: DeliveryMember
+
+
+class ShareRecordWhy(msgspec.Struct):
+    """A record of a share group. `state`: available, acquired, acknowledged, archived, done (one of the last two), or
+    not_fetched. `leader` is null while no member reads the partition; then the state is what is written.
+
+    `held_by`, `held_since` and `held_until` are null unless it is acquired. `complete`: every delivery is in `events`,
+    of which the newest come first.
+    """
+
+    share_group_id: str
+    topic_name: str
+    partition_id: int
+    offset: int
+    state: str
+    delivery_count: int
+    delivery_count_limit: int
+    leader: int | None
+    held_by: DeliveryMember | None
+    held_since: GroupMoment | None
+    held_until: GroupMoment | None
+    known_since: GroupMoment
+    summary: str
+    events: list[RecordChange]
+    complete: bool
+
+
+async def get_in_flight(call: Call) -> ShareGroupInFlight:
+    """Return what the leaders of a group's partitions have in flight, without topics that the caller may not see."""
+    group_id, _, _ = await describe_share_group(call)
+    answers = await _ask(call, DeliveriesQuestion(group_id))
+    names = call.node.image().topic_names
+    seen = await call.among(Operation.DESCRIBE, TOPIC, set(names.values()))
+    rows = [
+        _in_flight(names[each.topic_id], broker_id, each)
+        for broker_id, answer in answers
+        for each in answer.partitions
+        if names.get(each.topic_id) in seen
+    ]
+    first = answers[0][1]
+    rows.sort(key=lambda each: (each.topic_name, each.partition_id))
+    return ShareGroupInFlight(group_id, first.delivery_limit, first.lock_ms, rows)
+
+
+async def get_record_why(call: Call) -> ShareRecordWhy:
+    """Return the state of one record for a share group, and its deliveries as far as brokers remember them."""
+    group_id, _, described = await describe_share_group(call)
+    topic_name, index, offset = call.path["topic_name"], call.path["partition_id"], call.path["offset"]
+    topic = call.node.image().topics.get(topic_name)
+    if topic is None or index >= len(topic.partitions) or offset > LAST_OFFSET:
+        raise ApiError(404, f"there is no such record of topic {topic_name[:249]}")
+    answers = await _ask(call, DeliveriesQuestion(group_id, topic.topic_id, index, offset))
+    clients = {name: client for _, answer in answers for name, client in answer.clients.items()}
+    clients |= {
+        each.member_id: (each.client_id, each.client_host.removeprefix("/")) for each in described.members
+    }
+    members = {name: DeliveryMember(name, *client) for name, client in clients.items()}
+    leader, now = _now(answers)
+    known = {each.delivery_count for _, answer in answers for each in answer.events}
+    changes = [
+        change
+        for broker_id, answer in answers
+        for each in answer.events
+        for change in _changes(each, members, answer, broker_id)
+    ]
+    held_by = _member(now.member_id, members) if now.member_id else None
+    count = max((now.delivery_count, *known), default=0)
+    if held_by is not None:
+        known.add(now.delivery_count)
+        changes.append(_delivered(now.acquired_ms, now.delivery_count, held_by))
+    changes.sort(
+        key=lambda each: (each.when.at_ms, each.delivery_count, each.what[0] != "delivered"), reverse=True
+    )
+    limit = answers[0][1].delivery_limit
+    return ShareRecordWhy(
+        share_group_id=group_id,
+        topic_name=topic_name,
+        partition_id=index,
+        offset=offset,
+        state=now.state,
+        delivery_count=count,
+        delivery_count_limit=limit,
+        leader=leader,
+        held_by=held_by,
+        held_since=moment(now.acquired_ms) if held_by else None,
+        held_until=moment(now.expires_ms) if held_by else None,
+        known_since=moment(min(answer.evicted_ms or answer.known_since_ms for _, answer in answers)),
+        summary=_summary(offset, now, (count, limit), changes=changes, held_by=held_by),
+        events=changes,
+        complete=known == set(range(1, count + 1)) and (count > 0 or now.state in NEVER_DELIVERED),
+    )
+
+
+async def _ask(call: Call, question: DeliveriesQuestion) -> list[tuple[int, DeliveriesAnswer]]:
+    """Return the answers of all brokers that give one. Raise ApiError 501 if all are of an older release."""
+    request = builders_for(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS).DescribeShareGroupOffsetsRequest(
+        groups=(), about_deliveries=msgspec.json.encode(question)
+    )
+    found = [
+        (broker_id, msgspec.json.decode(response.deliveries, type=DeliveriesAnswer))
+        for broker_id, response in await of_all_brokers(call, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request)
+        if response.deliveries
+    ]
+    if not found:
+        raise ApiError(501, "the brokers run a release without this API")
+    return found
+
+
+def _in_flight(topic_name: str, broker_id: int, each: LedPartition) -> SharePartitionInFlight:
+    return SharePartitionInFlight(
+        topic_name=topic_name,
+        partition_id=each.partition,
+        leader=broker_id,
+        start_offset=each.start_offset,
+        end_offset=each.end_offset,
+        in_flight=each.end_offset - each.start_offset,
+        held=each.held,
+        done=each.done,
+        lag=each.lag,
+        oldest_lock_ms=each.oldest_lock_ms,
+        full=each.full,
+        deliveries=[DeliveredRecords(*pair) for pair in sorted(each.deliveries.items())],
+    )
+
+
+def _now(answers: Iterable[tuple[int, DeliveriesAnswer]]) -> tuple[int | None, RecordNow]:
+    """Return the leader and the state of now; without a leader, the written state."""
+    stored = None
+    for broker_id, answer in answers:
+        if answer.record is not None:
+            return broker_id, answer.record
+        stored = stored or answer.stored
+    return None, stored or RecordNow("not_fetched")
+
+
+def _member(member_id: str, members: Mapping[str, DeliveryMember]) -> DeliveryMember:
+    return members.get(member_id) or DeliveryMember(member_id, "", "")
+
+
+def _name(member: DeliveryMember) -> str:
+    if not member.client_id:
+        return f"member {member.member_id}"
+    return f"{member.client_id} ({member.host})"
+
+
+def _changes(
+    event: DeliveryEvent, members: Mapping[str, DeliveryMember], answer: DeliveriesAnswer, broker_id: int
+) -> Iterable[RecordChange]:
+    member = _member(event.member_id, members)
+    yield _delivered(event.acquired_ms, event.delivery_count, member)
+    what, message, because = _end(event, member, answer, broker_id)
+    yield RecordChange(moment(event.ended_ms), what, message, because, event.delivery_count, member)
+
+
+def _delivered(at_ms: int, delivery_count: int, member: DeliveryMember) -> RecordChange:
+    message = f"delivery {delivery_count}, to {_name(member)}"
+    return RecordChange(moment(at_ms), ["delivered"], message, "", delivery_count, member)
+
+
+def _end(
+    event: DeliveryEvent, member: DeliveryMember, answer: DeliveriesAnswer, broker_id: int
+) -> tuple[list[str], str, str]:
+    """Return what ended a delivery: stable words, what happened, and why."""
+    name, is_archived = _name(member), event.state == "archived"
+    is_last = event.delivery_count >= answer.delivery_limit
+    failed = f"all of its {answer.delivery_limit} deliveries failed (share.delivery.count.limit)"
+    given_up = ", and the record is given up" if is_archived else ""
+    if event.end == "lock_over":
+        took = duration(event.ended_ms - event.acquired_ms)
+        why = (
+            failed
+            if is_archived
+            else f"it was not acknowledged in time (share.record.lock.duration.ms, {took})"
+        )
+        return _words("lock_over", is_archived), f"the lock of {name} was over{given_up}", why
+    if event.end == "session_over":
+        why = failed if is_archived else "it closed its share session or its connection"
+        return _words("session_over", is_archived), f"{name} was gone{given_up}", why
+    if event.end == "leader_over":
+        return ["leader_over"], f"the lock of {name} was void", f"broker {broker_id} gave up the partition"
+    if event.state == "acknowledged":
+        return ["accepted"], f"{name} accepted it", ""
+    if not is_archived:
+        return ["released"], f"{name} released it", ""
+    if is_last:
+        return ["archived"], f"{name} released or rejected it, and the record is given up", failed
+    return ["rejected"], f"{name} rejected it, or reported that there is no record", ""
+
+
+def _words(end: str, is_archived: bool) -> list[str]:
+    return [end, "archived"] if is_archived else [end]
+
+
+def _summary(
+    offset: int,
+    now: RecordNow,
+    deliveries: tuple[int, int],
+    *,
+    changes: list[RecordChange],
+    held_by: DeliveryMember | None,
+) -> str:
+    """Return the state of a record in words. `deliveries`: how many there were, and the limit."""
+    count, limit = deliveries
+    times = f"{count} of {limit} deliveries"
+    if held_by is not None:
+        until = f"until {moment(now.expires_ms).at}"
+        if now.is_pending:
+            until = "and has acknowledged it, which is being written"
+        return (
+            f"{_name(held_by)} holds offset {offset}, {until}, in delivery {now.delivery_count} of {limit}."
+        )
+    states = {
+        "available": f"Offset {offset} is available, after {times}.",
+        "not_fetched": f"Offset {offset} was not delivered yet: the group has not come so far.",
+        "acknowledged": f"Offset {offset} was accepted.",
+        "archived": f"Offset {offset} was rejected or given up, after {times}; it is not delivered again.",
+    }
+    known = states.get(now.state, f"Offset {offset} is done: accepted, rejected or given up.")
+    if not changes:
+        return known if now.state == "not_fetched" else f"{known} No broker remembers a delivery of it."
+    return f"{known} {as_sentence(changes[0].when.at, changes[0].message, changes[0].because)}"
+
+
+ROUTES: Final = (
+    Route(
+        "GET",
+        "/v1/share-groups/{share_group_id}/in-flight",
+        get_in_flight,
+        "What a share group has in flight in each partition: locks, deliveries, lag",
+        rights=of_share_group(Operation.DESCRIBE),
+    ),
+    Route(
+        "GET",
+        "/v1/share-groups/{share_group_id}/topics/{topic_name}/partitions/{partition_id:int}/records/{offset:int}/why",
+        get_record_why,
+        "The state of one record for a share group, and what became of its deliveries",
+        rights=Demanded(
+            (
+                Right(Operation.DESCRIBE, GROUP, "share_group_id"),
+                Right(Operation.DESCRIBE, TOPIC, "topic_name"),
+            )
+        ),
+    ),
+)

@@ -1,0 +1,127 @@
+"""What a share group has in flight, and the history of one record, over HTTP and in metrics."""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Any
+
+import msgspec
+import pytest
+
+from raftlog.base.share_deliveries import DeliveriesQuestion
+from raftlog.client.share_fetching import ACCEPT, REJECT
+from raftlog.protocol.apis import ApiKey
+from raftlog.testing.cluster import AdminCluster
+from tests.admin.conftest import Queue
+from tests.kit.share_worker import working
+from tests.kit.waits import PATIENCE_S, until
+
+pytestmark = pytest.mark.slow
+
+
+def why(queue: Queue, offset: int) -> Any:
+    answer = queue.node.get(
+        f"/v1/share-groups/{queue.group}/topics/{queue.topic}/partitions/0/records/{offset}/why"
+    )
+    assert answer.status == 200, answer
+    return answer.body
+
+
+def steps(found: Any) -> list[tuple[str, int]]:
+    """Return what happened, oldest first, with the delivery."""
+    return [(each["what"][0], each["delivery_count"]) for each in reversed(found["events"])]
+
+
+def test_a_record_tells_who_had_it_and_how_each_delivery_ended(cluster: AdminCluster, queue: Queue) -> None:
+    """Members that are there are named by their client ids; what a member gave back goes to another."""
+    assert queue.reset("earliest", partition_ids=[0]).status == 200
+    with working(cluster, queue.topic, queue.group, client_id="one") as one:
+        taken, records = one.take(3)
+        assert records == [(0, 1), (1, 1), (2, 1)]
+        held = why(queue, 2)
+        assert (held["state"], held["delivery_count"], held["held_by"]["client_id"]) == ("acquired", 1, "one")
+        assert held["held_since"]["at_ms"] < held["held_until"]["at_ms"]
+        assert held["summary"].startswith("one (127.0.0.1) holds offset 2, until ")
+        assert steps(held) == [("delivered", 1)] and held["complete"]
+        one.say(taken, 0, REJECT)
+        one.say(taken, 1, ACCEPT)
+        one.close()
+        first_id = one.member.id
+    with working(cluster, queue.topic, queue.group, client_id="two") as two:
+        taken, records = two.take(1)
+        assert records == [(2, 2)]
+        two.say(taken, 2, ACCEPT)
+        two.take(1)  # the acknowledgement went with it
+        found = why(queue, 2)
+        assert steps(found) == [("delivered", 1), ("session_over", 1), ("delivered", 2), ("accepted", 2)]
+        assert [each["member"]["client_id"] for each in found["events"]] == ["two", "two", "one", "one"]
+        assert found["events"][-1]["member"]["member_id"] == first_id
+        assert found["events"][-2]["because"] == "it closed its share session or its connection"
+        assert (found["state"], found["complete"], found["held_by"]) == ("done", True, None)
+        assert "two (127.0.0.1) accepted it" in found["summary"]
+        rejected = why(queue, 0)
+        assert steps(rejected) == [("delivered", 1), ("rejected", 1)]
+        assert why(queue, 9)["state"] == "not_fetched" and why(queue, 9)["leader"] is not None
+        two.close()
+    assert why(queue, 3)["state"] == "available"
+    assert why(queue, 3)["delivery_count"] == 1
+
+
+def test_what_is_in_flight_is_shown_and_exported(cluster: AdminCluster, queue: Queue) -> None:
+    """By the leader: locks, deliveries, lag. The metrics of all nodes agree."""
+    queue.reset("earliest", partition_ids=[0])
+    at = f"/v1/share-groups/{queue.group}/in-flight"
+    assert queue.node.get(at).body["data"] == []
+    with working(cluster, queue.topic, queue.group, client_id="one") as one:
+        one.take(4)
+        one.close()
+    with working(cluster, queue.topic, queue.group, client_id="two") as two:
+        two.take(2)
+        found = queue.node.get(at).body
+        assert (found["delivery_count_limit"], found["record_lock_duration_ms"]) == (5, 30_000)
+        (row,) = [each for each in found["data"] if each["partition_id"] == 0]
+        assert (row["topic_name"], row["start_offset"], row["end_offset"]) == (queue.topic, 0, 4)
+        assert (row["in_flight"], row["held"], row["done"], row["lag"], row["full"]) == (4, 2, 0, 10, False)
+        assert row["deliveries"] == [
+            {"delivery_count": 1, "records": 2},
+            {"delivery_count": 2, "records": 2},
+        ]
+        assert 0 <= row["oldest_lock_ms"] < PATIENCE_S * 1000
+        own = f'group="{queue.group}",topic="{queue.topic}"'
+        for sample in (
+            f"raftlog_share_group_locks{{{own}}} 2",
+            f'raftlog_share_group_in_flight{{{own},deliveries="2"}} 2',
+            f"raftlog_share_group_lag{{{own}}} 10",
+            f'raftlog_share_group_redeliveries_total{{group="{queue.group}"}} 2',
+        ):
+            until(lambda text=sample: text in metrics(cluster), sample)
+        two.close()
+
+
+def test_other_clients_get_no_history_of_deliveries(cluster: AdminCluster, queue: Queue) -> None:
+    """It would show topics that they may not see."""
+    question = msgspec.json.encode(DeliveriesQuestion(queue.group))
+    with working(cluster, queue.topic, queue.group, client_id="one") as one:
+        answer = one.cluster.ask(
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            lambda make: make.DescribeShareGroupOffsetsRequest(groups=(), about_deliveries=question),
+        )
+    assert answer.deliveries == b""
+
+
+def metrics(cluster: AdminCluster) -> str:
+    found = []
+    for node_id in cluster.nodes:
+        with urllib.request.urlopen(f"{cluster.admin_url(node_id)}/metrics", timeout=PATIENCE_S) as answer:
+            found.append(answer.read().decode())
+    return "".join(found)
+
+
+def test_a_record_or_a_group_that_is_not_there_is_an_error(queue: Queue) -> None:
+    """404, of whatever part of the path."""
+    queue.reset("earliest", partition_ids=[0])
+    assert queue.node.get("/v1/share-groups/none/in-flight").status == 404
+    for path in (f"{queue.topic}/partitions/7", "none/partitions/0"):
+        record = f"/v1/share-groups/{queue.group}/topics/{path}/records/0/why"
+        assert queue.node.get(record).status == 404
+    assert why(queue, 0)["summary"].startswith("Offset 0 is available")

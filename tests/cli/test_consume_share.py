@@ -1,0 +1,100 @@
+"""`raftlog consume --share`: records of a share group, accepted, given back or rejected."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+
+from raftlog.cli import exits
+from tests.cli.live import CommandLine, invoke
+from tests.cli.test_end_signals import running
+from tests.kit.waits import ended
+
+
+@pytest.fixture
+def queue(raftlog: CommandLine, ten: str) -> str:
+    """A share group that begins with the ten records of a topic of the same name."""
+    reset = raftlog("share-group", "reset", ten, "-t", ten, "--to-earliest", "--execute")
+    assert reset.returncode == exits.OK, reset.stderr
+    return ten
+
+
+def lines(raftlog: CommandLine, queue: str, *arguments: str) -> list[str]:
+    """Return what a member prints until the queue has no more."""
+    ran = raftlog("consume", "--share", queue, "-e", *arguments, queue)
+    assert (ran.returncode, ran.stderr) == (exits.OK, "")
+    return ran.stdout.split("\n")[:-1]
+
+
+@pytest.mark.slow
+def test_accepted_records_are_printed_once(raftlog: CommandLine, queue: str) -> None:
+    """The second member finds the rest, the third none; -c takes no more than it prints."""
+    assert lines(raftlog, queue, "-c", "4") == ["0", "1", "2", "3"]
+    envelopes = [json.loads(each) for each in lines(raftlog, queue, "-J")]
+    assert [(each["payload"], each["delivery_count"]) for each in envelopes] == [
+        (str(number), 1) for number in range(4, 10)
+    ]
+    assert lines(raftlog, queue) == []
+    described = json.loads(raftlog("share-group", "describe", queue, "-J").stdout)
+    assert (described["state"], described["members"]) == ("empty", [])
+
+
+@pytest.mark.slow
+def test_released_records_come_again_and_rejected_records_do_not(raftlog: CommandLine, queue: str) -> None:
+    """A member that gives all back prints each record once, and the delivery count grows."""
+    every = [str(number) for number in range(10)]
+    form = ("-f", "%s %d\\n")
+    assert lines(raftlog, queue, "--ack", "release", *form) == [f"{each} 1" for each in every]
+    assert lines(raftlog, queue, "--ack", "reject", "-c", "1", *form) == ["0 2"]
+    assert lines(raftlog, queue, *form) == [f"{each} 2" for each in every[1:]]
+
+
+@pytest.mark.slow
+def test_an_ended_member_gives_back_what_it_holds_at_once(raftlog: CommandLine, queue: str) -> None:
+    """Long before its locks expire; its exit code is that of an interrupt."""
+    taking = ("consume", "--share", queue, "--ack", "release", "-u", "-f", "%s\\n", queue)
+    with running(raftlog, *taking) as member:
+        assert member.stdout is not None
+        assert [member.stdout.readline() for _ in range(10)] == [b"%d\n" % number for number in range(10)]
+        assert lines(raftlog, queue) == []
+        member.send_signal(signal.SIGTERM)
+        assert ended(member) == exits.INTERRUPTED
+    assert lines(raftlog, queue, "-f", "%s %d\\n") == [f"{number} 2" for number in range(10)]
+
+
+@pytest.mark.slow
+def test_a_new_group_is_said_to_begin_at_the_end(raftlog: CommandLine, ten: str) -> None:
+    """The command would look stuck; the message names what begins earlier."""
+    ran = raftlog("consume", "--share", f"new-{ten}", "-e", ten)
+    assert (ran.returncode, ran.stdout) == (exits.OK, "")
+    assert f"raftlog share-group reset new-{ten} -t {ten} --to-earliest --execute" in ran.stderr
+    assert raftlog("consume", "--share", f"new-{ten}", "-e", ten).stderr == ""
+
+
+@pytest.mark.slow
+def test_a_topic_that_is_not_there_is_named(raftlog: CommandLine) -> None:
+    """A group would wait for it."""
+    ran = raftlog("consume", "--share", "work", "-e", "no-such-topic")
+    assert (ran.returncode, ran.stderr) == (exits.NOT_FOUND, "raftlog: there is no topic no-such-topic\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--share", ""), "the group's id is empty"),
+        (("--share", "g", "-G", "g"), "cannot be combined"),
+        (("--share", "g", "-p", "0"), "cannot be combined"),
+        (("--share", "g", "-o", "end"), "the group's configs"),
+        (("--share", "g", "--isolation-level", "read_committed"), "the group's configs"),
+        (("--share", "g", "--ack", "renew"), "accept, release, reject"),
+        (("--share", "g", "-X", "auto.offset.reset=earliest"), "this command only knows"),
+        (("--ack", "accept"), "--ack needs --share"),
+    ],
+)
+def test_wrong_usage_is_said_to_be(arguments: tuple[str, ...], message: str) -> None:
+    """Before any cluster is asked."""
+    code, out, said = invoke("consume", "-t", "t", *arguments)
+    assert (code, out) == (exits.USAGE, "")
+    assert message in said and said.count("\n") == 1
