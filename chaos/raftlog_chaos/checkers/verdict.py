@@ -69,7 +69,7 @@ class Verdict:
             shown = ", ".join(
                 f"{outcomes[each]:,} {each}" for each in ("ok", "fail", "info") if each in outcomes
             )
-            yield f"          {f:<10}{shown or 'pending'}"
+            yield f"          {f:<9} {shown or 'pending'}"
         yield (
             f"values    {metrics['sends_ok']:,} acknowledged, {metrics['sends_info']:,} of unknown outcome, "
             f"{metrics['sends_fail']:,} refused; {metrics['values_read']:,} read"
