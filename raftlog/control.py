@@ -424,7 +424,8 @@ class ControlPlane:
         """End a voter that votes alone if the metadata names another directory: no leader could catch it up."""
         node_id, own = self._config.node_id, self._follows.identity.directory_id
         is_static = self.quorum is not None and self.quorum.has_static_voters
-        if is_static and len(self._config.voters) == 1 and image.voters.get(node_id, own) != own:
+        votes_alone = is_static and self._config.voters.keys() == image.voters.keys() == {node_id}
+        if votes_alone and image.voters[node_id] != own:
             self._failed(
                 f"the metadata names directory {encode_uuid(image.voters[node_id])} as the only voter, but "
                 f"meta.properties in {self._config.metadata_log_dir} says {encode_uuid(own)}: "

@@ -138,7 +138,7 @@ class Runner(Generic[State]):
         """Apply records that are in the journal already, where one batch concerns several machines."""
         self.tail = self._apply(self.tail, records)
         self._end_offset = end_offset
-        self._park(_Parked(end_offset, _nobody_waits, None, ()))
+        self._park(_Parked(end_offset, ignore_reply, None, ()))
 
     def share(self, state: State, offset: int) -> None:
         """Adopt the committed state as the tail if no decision is under way.
@@ -261,5 +261,5 @@ class Machines(Generic[Key, State]):
             runner.stand_down(error)
 
 
-def _nobody_waits(reply: Any) -> None:
-    """Ignore the reply: the entry only marks an uncommitted decision."""
+def ignore_reply(reply: object) -> None:
+    """Drop a reply or error that no caller waits for, such as of a decision that a timer retries if it fails."""

@@ -27,6 +27,15 @@ def named_partitions(topics: Iterable[Any], name: str, partitions: str, number: 
             yield f"{getattr(topic, name)}-{getattr(each, number)}", each.error_code
 
 
+def named_by_request(kind: str, attribute: str) -> Change:
+    """Return the change of one resource, by the attribute of the request that names it."""
+
+    def outcome(message: Any, response: Any) -> Iterator[Outcome]:
+        yield f"{kind} {getattr(message, attribute)}", response.error_code
+
+    return Change(outcome, keeps_message=True)
+
+
 def audited(broker: BrokerContext, api: Api, request: RequestContext, message: Any, result: Any) -> Any:
     """Return the result of a client's request, or an awaitable of it, and log it if it is a change."""
     change = api.audit

@@ -171,11 +171,10 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
             held,
         )
         return
-    parts_max = _parts_max(api, request)
     try:
-        message = decode_request(api_key, version, kept, position, parts_max=parts_max)
-    except TooManyElements:
-        connection.responses.add((_encode(request, _too_many_parts(request, parts_max)),))
+        message = decode_request(api_key, version, kept, position, parts_max=_parts_max(api, request))
+    except TooManyElements as error:
+        connection.responses.add((_encode(request, _refusal(request, error.message)),))
         return
     _respond(connection, api, request, message, size=size)
 
@@ -207,12 +206,7 @@ def _parts_max(api: Api, request: RequestContext) -> int:
     return api.max_parts if request.peer_broker_id is None else NO_LIMIT
 
 
-def _too_many_parts(request: RequestContext, parts_max: int) -> Any:
-    name = APIS[request.api_key].name
-    return _refusal(request, f"all arrays of a {name} request have at most {parts_max} elements together")
-
-
-def _refusal(request: RequestContext, why: str) -> Any:
+def _refusal(request: RequestContext, why: str | None) -> Any:
     """Return the response to a request that is too large. Raises InvalidRequest if the API cannot express it."""
     response = error_response(request.api_key, request.api_version, InvalidRequest.code, why)
     if response is None:
@@ -236,16 +230,16 @@ async def _decode_then_handle(
     api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Handle a large request in turns. Later requests on the connection wait."""
-    connection, parts_max = held.connection, _parts_max(api, request)
+    connection = held.connection
     if not connection.is_open:
         return None
     pieces = decode_request_incrementally(
-        request.api_key, request.api_version, frame, position, parts_max=parts_max
+        request.api_key, request.api_version, frame, position, parts_max=_parts_max(api, request)
     )
     try:
         message = await decoded(connection.server.broker.env, pieces)
-    except TooManyElements:
-        return _too_many_parts(request, parts_max)
+    except TooManyElements as error:
+        return _refusal(request, error.message)
     except InvalidRequest as error:
         connection.close("request_malformed", reason=error.message)
         return None

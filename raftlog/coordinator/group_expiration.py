@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
-from raftlog.base.machine import Answer, Decision
+from raftlog.base.machine import Answer, Decision, ignore_reply
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
 from raftlog.coordinator.classic.group import ClassicGroup
 from raftlog.coordinator.group import DeletedTopics, Group
@@ -178,7 +178,7 @@ class GroupExpiration:
             return 0
         if part is not None:
             self._to_sweep.appendleft(_Look(look.group_id, parts))
-        group.runner.handle(self._expiring(group.reader_view(before), part, now_ms), _nobody_waits)
+        group.runner.handle(self._expiring(group.reader_view(before), part, now_ms), ignore_reply)
         after = group.runner.tail
         gone = before.offset_count - after.offset_count if after is not before else 0
         if gone or after.exists is not before.exists:
@@ -269,7 +269,7 @@ class GroupExpiration:
         deletion = self._deletions[group.group_id]
         before, self._journal.last_error = group.runner.tail, None
         if not deletion.is_done(before):
-            group.runner.handle(deletion.decide_next_batch, _nobody_waits)
+            group.runner.handle(deletion.decide_next_batch, ignore_reply)
         after = group.runner.tail
         deletion.last_error = self._journal.last_error if after is before else None
         if deletion.last_error is not None and (deletion.deletes_group or not deletion.last_error.retriable):
@@ -317,7 +317,3 @@ def _refusing(error: KafkaError) -> Callable[[Group], Decision]:
 
 def _nothing(_: Group) -> Decision:
     return Decision()
-
-
-def _nobody_waits(reply: object) -> None:
-    """Ignore the result: the next sweep retries deleted topics and old offsets."""

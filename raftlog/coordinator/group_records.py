@@ -35,13 +35,12 @@ from raftlog.coordinator.record_fields import (
     I64,
     NO_TAGS,
     FieldReader,
+    KeyValue,
     compact_string,
     raw_bytes,
     string,
     tagged,
 )
-
-KeyValue = tuple[bytes, bytes | None]
 
 OFFSET_KEY_VERSIONS: Final = (0, 1)
 GROUP_KEY_VERSION: Final = 2

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, PolicyViolation
-from raftlog.base.machine import Decision, Runner
+from raftlog.base.machine import Decision, Runner, ignore_reply
 from raftlog.base.types import NAME_MAX_CHARS
 from raftlog.coordinator.classic.group import ClassicGroup
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
@@ -195,7 +195,7 @@ class Groups:
             return
         empty = GroupChanged(group_id, Membership(generation=state.epoch))
         group.runner.handle(
-            lambda _: Decision((*consumer_group_tombstones(group_id, state), empty)), _nobody_waits
+            lambda _: Decision((*consumer_group_tombstones(group_id, state), empty)), ignore_reply
         )
         if group.runner.tail.consumer is None:
             self._groups[group_id] = self._classic(group.runner)
@@ -243,7 +243,3 @@ class Groups:
         self.history.clear()
         for group in self._groups.values():
             group.on_unloaded(error)
-
-
-def _nobody_waits(reply: object) -> None:
-    """Ignore the result: if the group could not be ended, the joining client gets the error."""

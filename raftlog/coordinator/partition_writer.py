@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from raftlog.base.errors import KafkaError
 from raftlog.coordinator.group import GroupRecord, TransactionalOffsetCommitted
-from raftlog.coordinator.group_records import KeyValue, encode_all
+from raftlog.coordinator.group_records import encode_all
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.transactional_offsets import TransactionalWriter
 
 Append = Callable[[tuple[KeyValue, ...]], int]

@@ -21,6 +21,9 @@ I64: Final = Struct(">q")
 Element = TypeVar("Element")
 Tags = dict[int, bytes]
 
+KeyValue = tuple[bytes, bytes | None]
+"""A record's key and value; the value None is a tombstone."""
+
 
 class FieldReader:
     """Reads fields in order; `flexible` fields have compact lengths and tagged fields (KIP-482)."""

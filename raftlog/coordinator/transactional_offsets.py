@@ -23,9 +23,10 @@ from raftlog.base.machine import Decision
 from raftlog.coordinator.classic.rules import check_member
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
 from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, GroupRecord, TransactionalOffsetCommitted
-from raftlog.coordinator.group_records import KeyValue, is_metadata_too_large
+from raftlog.coordinator.group_records import is_metadata_too_large
 from raftlog.coordinator.group_requests import CommitOffsets, OffsetCommit, TxnOffsetCommit, WriteTxnMarker
 from raftlog.coordinator.partition_map import PartitionKey
+from raftlog.coordinator.record_fields import KeyValue
 
 
 class TransactionalWriter(Protocol):

@@ -21,8 +21,10 @@ from uuid import UUID
 from raftlog.base.errors import InvalidRequest
 from raftlog.protocol.schema import FIXED, Field, KioType, Schema, schema_of
 
-OBJECT_BYTES_PER_RECEIVED_BYTE: Final = 8
-"""The bytes of decoded objects for each byte received, beyond every message's allowance."""
+OBJECT_BYTES_PER_RECEIVED_BYTE: Final = 16
+"""The bytes of decoded objects for each byte received, beyond every message's allowance. A partition of
+ShareAcknowledge with one acknowledgement takes 13.
+"""
 
 BASE_OBJECT_BYTES: Final = 1 << 20
 MAX_OBJECT_BYTES: Final = 64 << 20
@@ -45,19 +47,19 @@ _i32 = struct.Struct(">i")
 
 
 class TooManyElements(InvalidRequest):
-    """All arrays of the message together have more elements than the caller allows."""
+    """The message has more elements than the caller allows, or more objects than its size allows."""
 
 
 class Cursor:
     """A position in a message, the bytes left for its objects, and the array elements left."""
 
-    __slots__ = ("budget_bytes", "buffer", "end", "parts_left", "position")
+    __slots__ = ("budget_bytes", "buffer", "end", "parts_left", "parts_max", "position")
 
     def __init__(self, buffer: memoryview, position: int, *, parts_max: int = NO_LIMIT) -> None:
         self.buffer = buffer
         self.position = position
         self.end = len(buffer)
-        self.parts_left = parts_max
+        self.parts_left = self.parts_max = parts_max
         received = self.end - position
         self.budget_bytes = min(
             BASE_OBJECT_BYTES + OBJECT_BYTES_PER_RECEIVED_BYTE * received, MAX_OBJECT_BYTES
@@ -72,10 +74,10 @@ class Cursor:
         return self.buffer[start : start + size]
 
     def charge(self, count: int, cost: int) -> None:
-        """Charge `count` objects of `cost` bytes. Raise InvalidRequest if the message exceeds its limit."""
+        """Charge `count` objects of `cost` bytes. Raise TooManyElements if the message exceeds its limit."""
         self.budget_bytes -= count * cost
         if self.budget_bytes < 0:
-            raise InvalidRequest("the message has more elements than its size allows")
+            raise TooManyElements("the message has more elements than its size allows")
 
     def begin_array(self, count: int, cost: int) -> None:
         """Charge an array of `count` elements of `cost` bytes each, which take at least a byte of the message each."""
@@ -85,7 +87,7 @@ class Cursor:
             )
         self.parts_left -= count
         if self.parts_left < 0:
-            raise TooManyElements("the message has too many array elements")
+            raise TooManyElements(f"all arrays of a request have at most {self.parts_max} elements together")
         self.charge(count, cost)
 
     def varint(self) -> int:

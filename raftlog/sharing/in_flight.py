@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
+from typing import Any, TypeVar
 
 import msgspec
 
 from raftlog.sharing.delivery import FINAL_STATES, DeliveryState
 
 _FIRST_OFFSET = attrgetter("first_offset")
+
+Span = TypeVar("Span", bound=tuple[Any, ...])
+"""Offsets, first and end, and whatever else is known of them."""
 
 
 class InFlightRange(msgspec.Struct, gc=False):
@@ -87,13 +91,40 @@ class InFlightRanges:
         """Return the place of the range that has an offset, or of the last range before it."""
         return bisect_right(self._ranges, offset, key=_FIRST_OFFSET) - 1
 
-    def cut(self, first_offset: int, end_offset: int) -> list[InFlightRange]:
-        """Return ranges of just these offsets, as far as they are in flight. `join` them after a change."""
-        first_offset, end_offset = max(first_offset, self.start_offset), min(end_offset, self.end_offset)
-        if first_offset >= end_offset:
+    def of_spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, InFlightRange]]:
+        """Yield the ranges that have offsets of these spans, which are in order and apart, each with its span."""
+        at = -1
+        for span in spans:
+            if at < 0:
+                at = max(self._index(span[0]), 0)
+            while at < len(self._ranges) and self._ranges[at].end_offset <= span[0]:
+                at += 1
+            while at < len(self._ranges) and self._ranges[at].first_offset < span[1]:
+                yield span, self._ranges[at]
+                at += 1
+            at = max(at - 1, 0)  # the next span may begin in the same range
+
+    def cut(self, spans: Sequence[Span]) -> list[tuple[Span, InFlightRange]]:
+        """Return ranges of just these spans, as far as they are in flight, each with its span.
+
+        The spans are in order and apart. `join` the ranges after a change.
+        """
+        if not spans or not self._ranges:
             return []
-        begins = self._begin(first_offset)
-        return self._ranges[begins : self._begin(end_offset)]
+        begins, ends = max(self._index(spans[0][0]), 0), self._index(spans[-1][1] - 1) + 1
+        bounds = iter([offset for span in spans for offset in span[:2]])
+        bound: int | None = next(bounds)
+        found: list[InFlightRange] = []
+        for each in self._ranges[begins:ends]:
+            rest = each
+            while bound is not None and bound < rest.end_offset:
+                if bound > rest.first_offset:
+                    found.append(rest)
+                    rest = rest.split(bound)
+                bound = next(bounds, None)
+            found.append(rest)
+        self._ranges[begins:ends] = found
+        return list(self.of_spans(spans))
 
     def _begin(self, offset: int) -> int:
         """Let a range begin at this offset, and return its place."""

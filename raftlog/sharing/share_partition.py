@@ -126,9 +126,9 @@ class SharePartition:
                 self._archive(each.first_offset, min(each.last_offset + 1, self.end_offset))
         chosen = choose(self._candidates(batches), batches, request=request, limits=self.limits)
         self._extend(batches, chosen)
+        self._lock(chosen, request.member_id, now)
         found: list[Acquired] = []
         for span in chosen:
-            self._lock(span, request.member_id, now)
             acquired = Acquired(span.first_offset, span.end_offset - 1, span.delivery_count + 1)
             found += (
                 split(acquired, batches, request.batch_size) if not request.is_record_limit else (acquired,)
@@ -139,7 +139,7 @@ class SharePartition:
     def _archive(self, first_offset: int, end_offset: int) -> None:
         """Archive what is available of these offsets, even beyond the end. It is not written: the log says it."""
         self._ranges.extend(end_offset)
-        for each in self._ranges.cut(first_offset, end_offset):
+        for _, each in self._ranges.cut([(first_offset, end_offset)]):
             if each.is_available:
                 each.settle(DeliveryState.ARCHIVED)
         self._ranges.join(first_offset, end_offset)
@@ -163,12 +163,14 @@ class SharePartition:
             if each.is_withheld and before <= each.last_offset and each.first_offset <= self.end_offset:
                 self._archive(max(each.first_offset, before), each.last_offset + 1)
 
-    def _lock(self, span: Candidate, member_id: str, now: float) -> None:
+    def _lock(self, spans: Sequence[Candidate], member_id: str, now: float) -> None:
+        if not spans:
+            return
         expires_at = now + self.limits.lock_s
-        for each in self._ranges.cut(span.first_offset, span.end_offset):
+        for _, each in self._ranges.cut(spans):
             each.state, each.member_id, each.lock_expires_at = DeliveryState.ACQUIRED, member_id, expires_at
             each.delivery_count += 1
-        self._ranges.join(span.first_offset, span.end_offset)
+        self._ranges.join(spans[0].first_offset, spans[-1].end_offset)
         self._next_expiry_at = min(self._next_expiry_at, expires_at)
 
     # -- acknowledging -------------------------------------------------------------------------------------
@@ -181,18 +183,21 @@ class SharePartition:
         Return the number of the write after which they may be answered, or None if they may be at once.
         """
         self.expire(now)
-        spans = [span for each in acknowledgements for span in _spans(each, self.start_offset)]
+        spans = [
+            span for each in acknowledgements for span in _spans(each, self.start_offset, self.end_offset)
+        ]
         self._check(member_id, spans)
-        changes = [each for each in spans if each[2] is not AcknowledgeType.RENEW]
-        for first_offset, end_offset, type_ in spans:
-            for each in self._ranges.cut(first_offset, end_offset):
-                if type_ is AcknowledgeType.RENEW:
-                    each.lock_expires_at = now + self.limits.lock_s
-                else:
-                    each.pending = self._state_after(type_, each.delivery_count)
-            self._ranges.join(first_offset, end_offset)
-        self._pending += [(first_offset, end_offset) for first_offset, end_offset, _ in changes]
-        self._is_start_due |= any(map(self._is_passed_unwritten, acknowledgements))
+        changes = [(first, end) for first, end, type_ in spans if type_ is not AcknowledgeType.RENEW]
+        for (_, _, type_), each in self._ranges.cut(spans):
+            if type_ is AcknowledgeType.RENEW:
+                each.lock_expires_at = now + self.limits.lock_s
+            else:
+                each.pending = self._state_after(type_, each.delivery_count)
+        if spans:
+            self._ranges.join(spans[0][0], spans[-1][1])
+        self._pending += changes
+        if self.start_offset > self._written_start:
+            self._is_start_due |= any(map(self._is_passed_unwritten, acknowledgements))
         return self._next_write if changes or self._is_start_due else None
 
     def _is_passed_unwritten(self, acknowledgement: Acknowledgement) -> bool:
@@ -213,12 +218,10 @@ class SharePartition:
         for first_offset, end_offset, _ in spans:
             if first_offset < checked:
                 raise InvalidRequest("acknowledgement batches must be in order, and not overlap")
-            if end_offset > self.end_offset:
-                raise InvalidRequest("offsets past the acquired records cannot be acknowledged")
             checked = end_offset
-            for each in self._ranges.overlapping(first_offset, end_offset):
-                if not each.is_held or each.member_id != member_id:
-                    raise InvalidRecordState("the member has not acquired the record, or no longer has it")
+        for _, each in self._ranges.of_spans(spans):
+            if not each.is_held or each.member_id != member_id:
+                raise InvalidRecordState("the member has not acquired the record, or no longer has it")
 
     # -- giving up -----------------------------------------------------------------------------------------
 
@@ -242,8 +245,8 @@ class SharePartition:
         for first_offset, end_offset, each in changed:
             self._settle(each, self.limits.state_after_release(each.delivery_count))
             self._released.append((first_offset, end_offset))
-        for first_offset, end_offset, _ in changed:
-            self._ranges.join(first_offset, end_offset)
+        if changed:
+            self._ranges.join(changed[0][0], changed[-1][1])
         self._pass_final()
         return bool(changed)
 
@@ -271,14 +274,20 @@ class SharePartition:
 
     # -- writing -------------------------------------------------------------------------------------------
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether there are changes that no write has yet."""
+        return bool(self._pending or self._released or self._is_start_due)
+
     def take_write(self) -> StateWrite | None:
         """Return all changes since the last write; None if there are none, or a write is under way."""
-        if self._writing is not None or not (self._pending or self._released or self._is_start_due):
+        if self._writing is not None or not self.has_changes:
             return None
         start_offset = self._ranges.end_of_final()
-        spans = (*self._pending, *self._released)
+        pending, released = _joined(self._pending), _joined(self._released)
         batches = combine(
-            (each for span in spans for each in self._batches(*span)), start_offset=start_offset
+            (each for span in _joined(pending + released) for each in self._batches(*span)),
+            start_offset=start_offset,
         )
         complete = sum(
             each.end_offset - each.first_offset
@@ -286,7 +295,7 @@ class SharePartition:
             if _state_after_write(each) in FINAL_STATES
         )
         self._writing = StateWrite(
-            self._next_write, start_offset, batches, complete, tuple(self._pending), tuple(self._released)
+            self._next_write, start_offset, batches, complete, tuple(pending), tuple(released)
         )
         self._pending, self._released, self._is_start_due = [], [], False
         self._next_write += 1
@@ -304,15 +313,15 @@ class SharePartition:
         """Make the pending changes of a write real, or take them back. Locks that were given up are written again."""
         assert write is self._writing, "a single write is under way at a time"
         self._writing = None
-        for first_offset, end_offset in write.pending:
-            for each in self._ranges.cut(first_offset, end_offset):
-                assert each.pending is not None
-                if is_written:
-                    self._settle(each, each.pending)
-                else:
-                    each.pending = None
-                    self._next_expiry_at = min(self._next_expiry_at, each.lock_expires_at)
-            self._ranges.join(first_offset, end_offset)
+        for _, each in self._ranges.cut(write.pending):
+            assert each.pending is not None
+            if is_written:
+                self._settle(each, each.pending)
+            else:
+                each.pending = None
+                self._next_expiry_at = min(self._next_expiry_at, each.lock_expires_at)
+        if write.pending:
+            self._ranges.join(write.pending[0][0], write.pending[-1][1])
         if is_written:
             self._written_start = max(self._written_start, write.start_offset)
         else:
@@ -335,17 +344,21 @@ def _state_after_write(each: InFlightRange) -> DeliveryState:
     return each.state if each.pending is None else each.pending
 
 
-def _spans(acknowledgement: Acknowledgement, start_offset: int) -> Iterator[Span]:
+def _spans(acknowledgement: Acknowledgement, start_offset: int, end_offset: int) -> Iterator[Span]:
     """Yield the runs of one type; what is below `start_offset` needs no acknowledgement any more."""
     first_offset, last_offset, types = acknowledgement
     count = last_offset - first_offset + 1
     if count < 1 or len(types) not in (1, count):
         raise InvalidRequest("an acknowledgement has one type for all its offsets, or one for each")
-    runs = (
-        [(types[0], count)] if len(types) == 1 else [(each, len(list(run))) for each, run in groupby(types)]
-    )
-    for type_, length in runs:
-        end_offset = first_offset + length
-        if end_offset > start_offset:
-            yield max(first_offset, start_offset), end_offset, type_
-        first_offset = end_offset
+    if last_offset >= end_offset:
+        raise InvalidRequest("offsets past the acquired records cannot be acknowledged")
+    if last_offset < start_offset:
+        return
+    begins = max(first_offset, start_offset)
+    if len(types) == 1:
+        yield begins, last_offset + 1, types[0]
+        return
+    for type_, run in groupby(types[begins - first_offset :]):
+        ends = begins + len(list(run))
+        yield begins, ends, type_
+        begins = ends

@@ -21,12 +21,6 @@ from raftlog.base.errors import (
 
 MAX_EPOCH: Final = 2**31 - 1
 
-MAX_SESSIONS: Final = 2_000
-"""The default of `group.share.max.share.sessions`."""
-
-MAX_PARTITIONS: Final = 400_000
-"""Partitions in all sessions of a broker, a quarter of a kilobyte each."""
-
 MAX_SHARE: Final = 4
 """A session may have at most this part, a fourth, of the partitions of all sessions, as in fetch sessions."""
 
@@ -93,9 +87,9 @@ class ShareSession:
 class ShareSessions:
     """All sessions of a broker, at most `most`, with at most `most_partitions` together."""
 
-    def __init__(self, most: int = MAX_SESSIONS) -> None:
+    def __init__(self, most: int, most_partitions: int) -> None:
         self.most = most
-        self.most_partitions = MAX_PARTITIONS
+        self.most_partitions = most_partitions
         self._partitions = 0
         self._sessions: dict[ShareSessionKey, ShareSession] = {}
         self._by_connection: dict[object, set[ShareSessionKey]] = {}
@@ -116,26 +110,24 @@ class ShareSessions:
         self._by_group[key.group_id] += 1
         return session
 
-    def update(
-        self,
-        session: ShareSession,
-        added: Iterable[SharedPartition],
-        forgotten: Iterable[SharedPartition] = (),
-    ) -> None:
-        """Remove partitions from a session, and add others while there is room. Raise ShareSessionLimitReached."""
+    def add(self, session: ShareSession, partition: SharedPartition) -> None:
+        """Add a partition to a session that has not ended. Raise ShareSessionLimitReached if there is no room."""
         if session not in self:
-            return  # this request has ended it
-        before, gone = len(session), set(forgotten)
-        others = self._partitions - before
-        most = min(self.most_partitions // MAX_SHARE, self.most_partitions - others)
-        try:
-            for each in gone:
-                session.forget(each)
-            for each in added:
-                if each not in gone and not session.add(each, most=most):
-                    raise ShareSessionLimitReached(f"share sessions have {self.most_partitions} partitions")
-        finally:
-            self._partitions = others + len(session)
+            return
+        before = len(session)
+        most = min(self.most_partitions // MAX_SHARE, self.most_partitions - self._partitions + before)
+        if not session.add(partition, most=most):
+            raise ShareSessionLimitReached(
+                f"raftlog.share.max.session.partitions is {self.most_partitions}, and a session has at most a fourth"
+            )
+        self._partitions += len(session) - before
+
+    def forget(self, session: ShareSession, partition: SharedPartition) -> None:
+        """Remove a partition from a session that has not ended."""
+        if session in self:
+            before = len(session)
+            session.forget(partition)
+            self._partitions -= before - len(session)
 
     def advance(self, key: ShareSessionKey, epoch: int, connection: object) -> ShareSession:
         """Return the session of a request after the first, and expect the next epoch from then on.
@@ -161,6 +153,11 @@ class ShareSessions:
         for key in keys:
             self._remove(key)
         return ended
+
+    def end_all(self) -> None:
+        """End all sessions, of any connection."""
+        for key in tuple(self._sessions):
+            self._remove(key)
 
     def __contains__(self, session: ShareSession) -> bool:
         return self._sessions.get(session.key) is session

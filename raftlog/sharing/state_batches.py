@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from raftlog.sharing.delivery import DeliveryState, StateBatch
 
@@ -14,32 +14,33 @@ def combine(batches: Iterable[StateBatch], *, start_offset: int) -> tuple[StateB
     Where batches overlap, the highest delivery count wins, and among equal counts the latest state. So an older write
     that comes late has no effect.
     """
-    waiting = [each for each in batches if each.last_offset >= start_offset]
-    heapify(waiting)
-    covering: list[tuple[int, int, int]] = []
-    """A heap of the batches that have begun, the strongest first: its strength negated, and its last offset."""
+    waiting = sorted(each for each in batches if each.last_offset >= start_offset)
+    covering: list[tuple[int, int, int, DeliveryState]] = []
+    """A heap of the batches that have begun, the strongest first: its strength negated, its last offset and state."""
     found: list[StateBatch] = []
-    offset = start_offset
-    while waiting or covering:
+    offset, begun = start_offset, 0
+    while begun < len(waiting) or covering:
         if not covering:
-            offset = max(offset, waiting[0].first_offset)
-        while waiting and waiting[0].first_offset <= offset:
-            begun = heappop(waiting)
-            heappush(covering, (-begun.delivery_count, -begun.state, begun.last_offset))
-        count, state, last_offset = covering[0]
+            offset = max(offset, waiting[begun].first_offset)
+        while begun < len(waiting) and waiting[begun].first_offset <= offset:
+            _, last_offset, state, count = waiting[begun]
+            heappush(covering, (-count, -state, last_offset, state))
+            begun += 1
+        negated, _, last_offset, state = covering[0]
         if last_offset < offset:
             heappop(covering)
             continue
-        if waiting:
-            last_offset = min(last_offset, waiting[0].first_offset - 1)
-        _append(found, StateBatch(offset, last_offset, DeliveryState(-state), -count))
+        if begun < len(waiting):
+            last_offset = min(last_offset, waiting[begun].first_offset - 1)
+        _append(found, StateBatch(offset, last_offset, state, -negated))
         offset = last_offset + 1
     return tuple(found)
 
 
 def _append(found: list[StateBatch], batch: StateBatch) -> None:
-    last = found[-1] if found else None
-    if last and last.last_offset + 1 == batch.first_offset and last[2:] == batch[2:]:
-        batch = batch._replace(first_offset=last.first_offset)
-        found.pop()
+    if found:
+        first_offset, last_offset, state, count = found[-1]
+        if last_offset + 1 == batch.first_offset and state is batch.state and count == batch.delivery_count:
+            found[-1] = batch._replace(first_offset=first_offset)
+            return
     found.append(batch)

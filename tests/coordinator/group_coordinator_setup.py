@@ -14,7 +14,6 @@ from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP
-from raftlog.coordinator.group_records import KeyValue
 from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.coordinator.group_requests import (
     CommitOffsets,
@@ -26,6 +25,7 @@ from raftlog.coordinator.group_requests import (
     SyncGroup,
 )
 from raftlog.coordinator.pending_deletion import PAUSE_S
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.timer import Moment
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.records.batch import build_batch, new_record

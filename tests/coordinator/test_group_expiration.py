@@ -12,10 +12,10 @@ from raftlog.base.errors import NotEnoughReplicas
 from raftlog.coordinator import group_expiration
 from raftlog.coordinator.group import CommittedOffset, Group
 from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP, RECORDS_PER_GROUP, SWEPT_OFFSETS
-from raftlog.coordinator.group_records import KeyValue
 from raftlog.coordinator.group_requests import DeleteGroup, OffsetCommit
 from raftlog.coordinator.offsets import decide_expire_offsets
 from raftlog.coordinator.pending_deletion import RETRY_S, TOMBSTONES_PER_BATCH, next_tombstone_batch
+from raftlog.coordinator.record_fields import KeyValue
 from tests.coordinator.group_coordinator_setup import Answers, GroupCoordinatorSetup, gone
 
 DAY_S = 86_400.0

@@ -21,7 +21,6 @@ from raftlog.base.errors import (
 )
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
-from raftlog.coordinator.group_records import KeyValue
 from raftlog.coordinator.group_requests import (
     DeleteGroup,
     MemberRef,
@@ -29,6 +28,7 @@ from raftlog.coordinator.group_requests import (
     TxnOffsetCommit,
     WriteTxnMarker,
 )
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.transactional_offsets import is_unstable
 from raftlog.records.batch import (
     EndTransactionMarker,

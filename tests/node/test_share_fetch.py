@@ -22,6 +22,8 @@ from raftlog.base.errors import (
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import share_fetch
 from raftlog.broker.handlers.shared.fetch_reader import ColdRead
+from raftlog.metadata.controller_api import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
+from raftlog.metadata.features import SHARE_VERSION
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import iter_records
@@ -44,6 +46,7 @@ from tests.node.share_members import (
     run_scenario,
     share_partitions,
     start,
+    submit,
 )
 
 
@@ -117,6 +120,27 @@ def test_off_at_level_0() -> None:
         assert (await member.acknowledge(epoch=1)).error_code == UnsupportedVersion.code
 
     run_scenario(scenario, level=0)
+
+
+def test_sessions_and_locks_end_when_share_groups_are_turned_off() -> None:
+    """A fetch that waits is answered, and a member that comes after an upgrade gets the records again."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a, b) = await start(cluster, "a", "b")
+        await produce(cluster, 1)
+        assert acquired(await a.fetch()) == [(0, 2, 1)]
+        waiting = asyncio.create_task(b.fetch(max_records=0, max_wait=60_000))
+        await asyncio.sleep(0.1)
+        await submit(cluster, UpdateFeatures((FeatureUpdate(SHARE_VERSION, 0, SAFE_DOWNGRADE),)))
+        assert (await waiting).error_code == ShareSessionNotFound.code
+        held = share_partitions(cluster, a.leader)
+        assert (len(held), len(held.sessions)) == (0, 0)
+        assert (await a.fetch()).error_code == UnsupportedVersion.code
+        await submit(cluster, UpdateFeatures((FeatureUpdate(SHARE_VERSION, 1),)))
+        assert (await a.acknowledge((0, 2, [ACCEPT]))).error_code == ShareSessionNotFound.code
+        assert acquired(await a.fetch(epoch=0)) == [(0, 2, 1)]
+
+    run_scenario(scenario)
 
 
 def test_sessions_have_epochs() -> None:

@@ -210,7 +210,7 @@ def renew_for_ever(patch: pytest.MonkeyPatch) -> None:
         number = acknowledge(machine, member_id, acknowledgements, now=now)
         for each in acknowledgements:
             if AcknowledgeType.RENEW in each.types:
-                for held in machine._ranges.cut(each.first_offset, each.last_offset + 1):
+                for _, held in machine._ranges.cut([(each.first_offset, each.last_offset + 1)]):
                     held.lock_expires_at = inf
         return number
 

@@ -14,9 +14,8 @@ HEARTBEAT, FETCH, ACKNOWLEDGE, METADATA = 76, 78, 79, 3
 NODES: Final = (1, 2, 3)
 GROUP: Final = "attack-share"
 MOST_SESSIONS: Final = 2_000
-MOST_BATCHES: Final = 20_000
-MOST_PARTITIONS: Final = 2_000
-"""Many more in one request close the connection."""
+MOST_BATCHES: Final = 24_000
+MOST_PARTITIONS: Final = 10_000
 
 
 def _fetch(member: str, epoch: int, topics: tuple[Any, ...] = ()) -> bytes:

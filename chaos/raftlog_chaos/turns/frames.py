@@ -49,9 +49,10 @@ def commit(group: str, topics: Iterable[tuple[str, Iterable[int]]]) -> bytes:
 
 
 def find_coordinator(key: str, kind: int) -> bytes:
-    """Return a request for the coordinator of a group (kind 0) or of a transactional id (1)."""
-    make = request_builders(ApiKey.FIND_COORDINATOR, 2)
-    return _frame(ApiKey.FIND_COORDINATOR, 2, make.FindCoordinatorRequest(key=key, key_type=kind))
+    """Return a request for the coordinator of a group (kind 0), a transactional id (1) or a share partition (2)."""
+    make = request_builders(ApiKey.FIND_COORDINATOR, 6)
+    message = make.FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
+    return _frame(ApiKey.FIND_COORDINATOR, 6, message)
 
 
 def join(group: str) -> bytes:

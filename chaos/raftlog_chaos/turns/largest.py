@@ -7,6 +7,7 @@ the longest strings and bytes, and name no resource, which requests all of them.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal, NamedTuple, TypeVar
@@ -42,7 +43,9 @@ Names = Literal["known", "new", "same"]
 """Whether strings name what exists, are each another that does not exist, or are all the same."""
 ALL_NAMES: Final[tuple[Names, ...]] = ("known", "new", "same")
 
-SMALL_BATCH: Final = build_batch([new_record(b"k", b"v", timestamp=1_800_000_000_000)])
+NOW_MS: Final = int(time.time() * 1000)
+"""Records of later times are refused, and records of earlier times are deleted by and by."""
+SMALL_BATCH: Final = build_batch([new_record(b"k", b"v", timestamp=NOW_MS)])
 
 LIKELY: Final[Mapping[str, int]] = {
     "validate_only": 1,  # what is created for real is bounded by the cluster's limits, not by one request

@@ -24,6 +24,7 @@ from raftlog_chaos.attacks.target import Line
 from raftlog_chaos.turns.largest import ALL_NAMES, Known, Names, largest_requests
 from raftlog_chaos.turns.report import NO_ANSWER, Row
 from raftlog_chaos.turns.routes import Asked, largest_calls, name_of
+from raftlog_chaos.turns.shares import PER_TOPIC, share_requests
 from raftlog_chaos.turns.slowness import slowness
 from raftlog_chaos.turns.states import ANSWER_S, GROUP, SETTINGS, SMALL, WIDE, Filling, Sizes
 from raftlog_chaos.turns.stopwatch import Stopwatch
@@ -108,7 +109,11 @@ def _measured(cluster: InProcessCluster, watch: Stopwatch, scope: Scope) -> Iter
         watch.begin()
         said = fill()
         sys.stderr.write(f"{what}: {said}; longest turn {watch.longest.seconds * 1000:.0f} ms\n")
-    asks = chain(of_apis(cluster, filling.known(), scope), of_routes(cluster, filling.narrow[0], scope))
+    asks = chain(
+        of_share_groups(cluster, filling, scope),
+        of_apis(cluster, filling.known(), scope),
+        of_routes(cluster, filling.narrow[0], scope),
+    )
     for ask in asks:
         yield _timed(watch, ask)
     sys.stderr.write(f"longest look for garbage: {watch.longest_collection_s * 1000:.0f} ms\n")
@@ -141,9 +146,25 @@ def of_apis(cluster: InProcessCluster, known: Known, scope: Scope) -> Iterator[A
                 yield Ask(what, each.limit, partial(_ask_kafka, cluster, frame, each.is_refused))
 
 
-def _ask_kafka(cluster: InProcessCluster, frame: bytes, may_close: bool) -> str:
+def of_share_groups(cluster: InProcessCluster, filling: Filling, scope: Scope) -> Iterator[Ask]:
+    """Yield the requests of members of a share group."""
+    name, known = filling.narrow[0], filling.known()
+    ids = dict(zip(known.topics, known.topic_ids, strict=True))
+    many = [(ids[WIDE], index) for index in range(filling.sizes.wide)]
+    many += [(each, index) for each in known.topic_ids if each != ids[WIDE] for index in range(PER_TOPIC)]
+    for asked in share_requests(partial(_line, cluster), (name, ids[name]), many, share=scope.share):
+        ask = Ask(*asked)
+        if scope.wants(ask.what):
+            yield ask
+
+
+def _line(cluster: InProcessCluster) -> Line:
     addresses = cluster.addresses[1]
-    with Line((addresses.host, addresses.port)) as line:
+    return Line((addresses.host, addresses.port))
+
+
+def _ask_kafka(cluster: InProcessCluster, frame: bytes, may_close: bool) -> str:
+    with _line(cluster) as line:
         line.send(frame, ANSWER_S)
         answer = line.receive(ANSWER_S)
         if answer is None:

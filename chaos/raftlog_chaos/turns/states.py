@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.errors import KafkaError
+from raftlog.base.types import encode_uuid
 from raftlog.metadata.broker_requests import BrokerHeartbeat, RegisterBroker
 from raftlog.metadata.controller_api import (
     AlterClientQuotas,
@@ -37,7 +38,7 @@ from raftlog.security.scram import ScramCredential
 from raftlog.testing.in_process import InProcessCluster, NodeThread
 from raftlog_chaos.attacks.target import Line
 from raftlog_chaos.turns import frames
-from raftlog_chaos.turns.largest import Known
+from raftlog_chaos.turns.largest import NOW_MS, Known
 
 SETTINGS: Final = {
     "broker.session.timeout.ms": "3600000",  # the broker that is not there stays
@@ -49,13 +50,17 @@ SETTINGS: Final = {
     "raftlog.controller.anonymous.clients": "true",
     "delegation.token.secret.key": "of this cluster alone",
     "connections.max.idle.ms": "3600000",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "group.share.max.partition.max.record.locks": "10000",
+    "group.share.partition.max.record.locks": "10000",
 }
 GHOST: Final = 2
 WIDE: Final = "wide-topic-with-a-name-of-fifty-letters-or-more-000001"
 GROUP: Final = "group-with-offsets"
 CONSUMER_GROUP: Final = "consumer-group-with-members"
 CLASSIC_GROUP: Final = "classic-group-with-members"
-NOW_MS: Final = 1_800_000_000_000
+SHARE_GROUP: Final = "share-group-with-locks"
+MOST_LOCKS: Final = 10_000
 ANSWER_S: Final = 120.0
 AT_ONCE: Final = 500
 """Requests that are under way on a connection."""
@@ -116,7 +121,7 @@ class Filling:
 
     def __init__(self, cluster: InProcessCluster, sizes: Sizes) -> None:
         self._cluster = cluster
-        self._sizes = sizes
+        self.sizes = sizes
         self.narrow = [
             f"narrow-topic-with-a-name-of-fifty-letters-or-more-{n:06}" for n in range(sizes.narrow)
         ]
@@ -147,7 +152,7 @@ class Filling:
         image = self._node.metadata.published_image
         topics = [WIDE, *self.narrow, *self.elsewhere]
         groups = [GROUP, CONSUMER_GROUP, CLASSIC_GROUP, *self.groups]
-        users = [f"user-{number}" for number in range(self._sizes.users)] or ["user"]
+        users = [f"user-{number}" for number in range(self.sizes.users)] or ["user"]
         return Known(
             topics,
             [image.topics[each].topic_id for each in topics if each in image.topics],
@@ -159,7 +164,7 @@ class Filling:
                     self.transactional_ids,
                 ),
                 "user": users,
-                "member_id": [f"member-{number}" for number in range(max(1, self._sizes.members))],
+                "member_id": [f"member-{number}" for number in range(max(1, self.sizes.members))],
             },
         )
 
@@ -191,14 +196,16 @@ class Filling:
 
     def _own_topics(self) -> str:
         topics = [NewTopic(each, 1, 1) for each in self.narrow]
-        self._create([NewTopic(WIDE, self._sizes.wide, 1), *topics], at_once=100)
-        self._pipeline([frames.find_coordinator("any", kind) for kind in (0, 1)])  # makes their topics
+        self._create([NewTopic(WIDE, self.sizes.wide, 1), *topics], at_once=100)
+        keys = ("any", "any", f"any:{encode_uuid(UUID(int=1))}:0")
+        asked = [frames.find_coordinator(key, kind) for kind, key in enumerate(keys)]
+        self._pipeline(asked)  # makes their topics
         self._cluster.wait_until_healthy()
-        return f"{1 + len(topics)} topics, {self._sizes.wide + len(topics)} partitions"
+        return f"{1 + len(topics)} topics, {self.sizes.wide + len(topics)} partitions"
 
     def _brokers(self) -> str:
         cluster_id = self._node.metadata.published_image.cluster_id
-        for broker_id in range(GHOST, GHOST + self._sizes.brokers):
+        for broker_id in range(GHOST, GHOST + self.sizes.brokers):
             registered = self._submit(
                 RegisterBroker(
                     broker_id,
@@ -212,10 +219,10 @@ class Filling:
             if broker_id == GHOST:
                 offset = self._node.metadata.published_image.offset
                 self._submit(BrokerHeartbeat(GHOST, registered.broker_epoch, offset + 1_000))
-        return f"{self._sizes.brokers} brokers"
+        return f"{self.sizes.brokers} brokers"
 
     def _topics_elsewhere(self) -> str:
-        placed: dict[int, tuple[int, ...]] = dict.fromkeys(range(self._sizes.partitions_each), (GHOST,))
+        placed: dict[int, tuple[int, ...]] = dict.fromkeys(range(self.sizes.partitions_each), (GHOST,))
         self._create([NewTopic(each, assignments=placed) for each in self.elsewhere], at_once=50)
         return f"{len(self.elsewhere)} topics of {len(placed)} partitions"
 
@@ -226,8 +233,8 @@ class Filling:
             assert refused is None, f"a topic was refused: {refused}"
 
     def _configs(self) -> str:
-        names = [("topic", each) for each in self.elsewhere[: self._sizes.configs]]
-        names += [("group", each) for each in self.groups[: self._sizes.configs]]
+        names = [("topic", each) for each in self.elsewhere[: self.sizes.configs]]
+        names += [("group", each) for each in self.groups[: self.sizes.configs]]
         for some in _portions(names, 100):
             ops = {
                 "topic": (ConfigOp("retention.ms", "86400000"), ConfigOp("segment.bytes", "1048576")),
@@ -241,7 +248,7 @@ class Filling:
         return f"{len(names)} resources with configs"
 
     def _security(self) -> str:
-        sizes = self._sizes
+        sizes = self.sizes
         rules = [
             Acl(
                 ResourceType.TOPIC,
@@ -287,44 +294,41 @@ class Filling:
         return answered
 
     def _large_batch(self) -> str:
-        batch = build_batch(
-            [new_record(None, b"v", timestamp=NOW_MS)] * self._sizes.batch_records, codec=ZSTD
-        )
+        batch = build_batch([new_record(None, b"v", timestamp=NOW_MS)] * self.sizes.batch_records, codec=ZSTD)
         self._pipeline([frames.produce(self.narrow[0], 0, batch)])
         every = build_batch([new_record(None, b"v" * 100, timestamp=NOW_MS)])
-        self._pipeline([frames.produce(WIDE, index, every) for index in range(self._sizes.wide)])
-        return f"{self._sizes.batch_records} records"
+        self._pipeline([frames.produce(WIDE, index, every) for index in range(self.sizes.wide)])
+        return f"{self.sizes.batch_records} records"
 
     def _producers(self) -> str:
         record = [new_record(None, b"v", timestamp=NOW_MS)]
         batches = (
             build_batch(record, producer=ProducerIdAndSequence(1_000_000 + number, 0, 0))
-            for number in range(self._sizes.producers)
+            for number in range(self.sizes.producers)
         )
         written = [frames.produce(self.narrow[-1], 0, batch) for batch in batches]
         return f"{self._pipeline(written)} producers"
 
     def _groups(self) -> str:
-        indexes = range(self._sizes.wide)
+        indexes = range(self.sizes.wide)
         topics = [(each, indexes) for each in (WIDE,)]
         topics += [(each, range(1)) for each in self.narrow]
-        more = self._sizes.offsets - self._sizes.wide - len(self.narrow)
-        per_topic = self._sizes.partitions_each
+        more = self.sizes.offsets - self.sizes.wide - len(self.narrow)
+        per_topic = self.sizes.partitions_each
         topics += [(each, range(per_topic)) for each in self.elsewhere[: max(0, more) // per_topic]]
         self._pipeline([frames.commit(GROUP, some) for some in _portions(topics, 200)])
         return f"{self._pipeline([frames.commit(each, [(WIDE, [0])]) for each in self.groups])} groups"
 
     def _members(self) -> str:
         joining = [
-            frames.heartbeat(CONSUMER_GROUP, f"member-{number}", WIDE)
-            for number in range(self._sizes.members)
+            frames.heartbeat(CONSUMER_GROUP, f"member-{number}", WIDE) for number in range(self.sizes.members)
         ]
         self._pipeline(joining)
         self._classic_members()
         return f"{len(joining)} members, and as many of a classic group"
 
     def _classic_members(self) -> None:
-        lines = [self._line() for _ in range(self._sizes.members)]
+        lines = [self._line() for _ in range(self.sizes.members)]
         try:
             for line in lines:
                 line.send(frames.join(CLASSIC_GROUP), ANSWER_S)

@@ -111,6 +111,24 @@ class ShareGroupSettings:
         at_least=1,
         at_most=INT_MAX,
     )
+    raftlog_share_max_partitions: int = setting(
+        "raftlog.share.max.partitions",
+        "int",
+        20_000,
+        "Most share partitions that one broker has in memory as a leader (a few kB each); an idle one makes room for"
+        " another, and without one their members get no records",
+        at_least=1,
+        at_most=INT_MAX,
+    )
+    raftlog_share_max_session_partitions: int = setting(
+        "raftlog.share.max.session.partitions",
+        "int",
+        400_000,
+        "Most partitions of all share sessions of a broker together (0.25 kB each); a session has at most a fourth:"
+        " SHARE_SESSION_LIMIT_REACHED",
+        at_least=4,
+        at_most=INT_MAX,
+    )
     group_share_initialize_retry_interval_ms: int = setting(
         "group.share.initialize.retry.interval.ms",
         "int",

@@ -23,10 +23,10 @@ from raftlog.broker.coordination.shard import JOURNAL_ERRORS, CoordinatorShard
 from raftlog.broker.long_work.turns import decoded
 from raftlog.coordinator.group import DeletedTopics
 from raftlog.coordinator.group_coordinator import GroupCoordinator
-from raftlog.coordinator.group_records import KeyValue
 from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.coordinator.group_requests import WriteTxnMarker
 from raftlog.coordinator.partition_writer import Append
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.transactional_offsets import TransactionalWriter
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT

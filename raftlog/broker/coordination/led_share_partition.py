@@ -247,24 +247,22 @@ class LedSharePartition(Guard):
         machine = self._machine
         if machine is None or self.over is not None:
             return
-        if self._writer is None and (write := machine.take_write()) is not None:
-            self._writer = asyncio.get_running_loop().create_task(self.guarded_task(self._write_all(write)))
+        if self._writer is None and machine.has_changes:
+            self._writer = asyncio.get_running_loop().create_task(self.guarded_task(self._write_all(machine)))
         self._watch_locks()
 
-    async def _write_all(self, write: StateWrite | None) -> None:
+    async def _write_all(self, machine: SharePartition) -> None:
         """Write until all is written. After a failure its requests are answered, and given-up locks are retried."""
-        while write is not None:
+        while (write := machine.take_write()) is not None:
             error = await self._write(write)
             if self.over is not None:
                 return
-            assert self._machine is not None
-            self._machine.complete(write, is_written=error is None)
+            machine.complete(write, is_written=error is None)
             self._watch_locks()  # a lock that was taken back may have expired meanwhile
             self._answer(write.number, error)
             self._changed()
             if error is not None:
                 await asyncio.sleep(RETRY_S)
-            write = self._machine.take_write()
         self._writer = None
 
     async def _write(self, write: StateWrite) -> KafkaError | None:

@@ -18,11 +18,9 @@ from raftlog.broker.coordination.share_group_configs import find_first_offset, s
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.metadata.features import SHARE_VERSION, finalized_level
 from raftlog.replication.partition import Partition
 from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
-
-MOST_LED: Final = 20_000
-"""Share partitions of a broker in memory, a few kilobytes each. An idle one makes room for another."""
 
 LOOKED_AT: Final = 100
 """How many are looked at to find one that is idle, those first that were not used for longest."""
@@ -32,8 +30,11 @@ class LedSharePartitions:
     """The share partitions and the share sessions of one broker."""
 
     def __init__(self, broker: LocalBroker, store: StateStore) -> None:
-        self.sessions = ShareSessions(broker.config.group_share_max_share_sessions)
-        self.most = MOST_LED
+        config = broker.config
+        self.sessions = ShareSessions(
+            config.group_share_max_share_sessions, config.raftlog_share_max_session_partitions
+        )
+        self.most = config.raftlog_share_max_partitions
         self._broker = broker
         self._store = store
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
@@ -95,10 +96,16 @@ class LedSharePartitions:
             if led.is_idle and key not in self._watchers:
                 self._drop(key)
                 return
-        raise PolicyViolation(f"this broker has {self.most} share partitions in use")
+        raise PolicyViolation(f"raftlog.share.max.partitions is {self.most}, and all of them are in use")
 
     def on_metadata(self) -> None:
-        """Drop what this broker no longer leads. Called after the replicas have applied an image."""
+        """Drop what this broker no longer leads. Called after the replicas have applied an image.
+
+        Once share groups are off, all sessions and locks end, as in Apache Kafka.
+        """
+        if finalized_level(self._broker.image(), SHARE_VERSION) < 1:
+            self.sessions.end_all()
+            self.close()
         for key, led in tuple(self._led.items()):
             replica = find_replica(self._broker, key.topic_id, key.partition)
             if led.over is not None or not _leads(replica, led.leader_epoch):

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from raftlog.base.errors import NONE, BrokerNotAvailable, CorruptMessage, from_code
 from raftlog.broker.coordination.shards import share_coordinator
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.long_work.turns import each_part
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -44,9 +45,8 @@ class ShareStateClient:
         topic = make.ReadStateData(topic_id=key.topic_id, partitions=(partition,))
         message = make.ReadShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
         found = await self._ask(key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message)
-        return StoredState(
-            int(found.state_epoch), int(found.start_offset), tuple(map(_state_batch, found.state_batches))
-        )
+        batches = await each_part(self._broker.env, found.state_batches, _state_batch)
+        return StoredState(int(found.state_epoch), int(found.start_offset), tuple(batches))
 
     async def write(
         self, key: SharePartitionKey, write: StateWrite, *, state_epoch: int, leader_epoch: int
@@ -64,13 +64,16 @@ class ShareStateClient:
             start_offset=write.start_offset,
             delivery_complete_count=write.delivery_complete_count,
             state_batches=tuple(
-                make.StateBatch(
-                    first_offset=each.first_offset,
-                    last_offset=each.last_offset,
-                    delivery_state=int(each.state),
-                    delivery_count=each.delivery_count,
+                await each_part(
+                    self._broker.env,
+                    write.batches,
+                    lambda each: make.StateBatch(
+                        first_offset=each.first_offset,
+                        last_offset=each.last_offset,
+                        delivery_state=int(each.state),
+                        delivery_count=each.delivery_count,
+                    ),
                 )
-                for each in write.batches
             ),
         )
         topic = make.WriteStateData(topic_id=key.topic_id, partitions=(partition,))
@@ -98,11 +101,8 @@ class ShareStateClient:
 
 
 def _state_batch(each: Any) -> StateBatch:
-    if each.delivery_state not in set(DeliveryState):
-        raise CorruptMessage(f"delivery state {each.delivery_state} is unknown")
-    return StateBatch(
-        int(each.first_offset),
-        int(each.last_offset),
-        DeliveryState(each.delivery_state),
-        int(each.delivery_count),
-    )
+    try:
+        state = DeliveryState(each.delivery_state)
+    except ValueError:
+        raise CorruptMessage(f"delivery state {each.delivery_state} is unknown") from None
+    return StateBatch(int(each.first_offset), int(each.last_offset), state, int(each.delivery_count))

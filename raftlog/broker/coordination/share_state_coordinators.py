@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidGroupId, PolicyViolation, UnknownTopicOrPartition
 from raftlog.base.log import LimitedLog, get_logger
+from raftlog.base.machine import ignore_reply
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.local_broker import LocalBroker
@@ -124,7 +125,7 @@ class ShareStateCoordinators:
         assert shard.coordinator is not None
         gone = [key for key in shard.coordinator.states() if key.topic_id not in topics]
         for key in gone[:STATES_PER_TICK]:
-            shard.coordinator.delete(DeleteState(key), _nobody_waits)
+            shard.coordinator.delete(DeleteState(key), ignore_reply)
         shard.checked_at = now
         if not gone:
             shard.topics_checked = topics
@@ -203,7 +204,3 @@ def _check(key: SharePartitionKey) -> None:
     if not key.group_id:
         raise InvalidGroupId("a group id must not be empty")
     check_group_id(key.group_id)
-
-
-def _nobody_waits(reply: object) -> None:
-    """Ignore the result: what was not deleted is found again by the next tick."""

@@ -3,7 +3,7 @@
     def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable | None
     def error_response(request: RequestContext, message, error: KafkaError) -> response   # if the row names it
 
-`message` and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response, which
+Message and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response, which
 the row's `error_response` makes. Without one, the error code goes into the response's error_code field. Produce and
 Fetch take the connection instead.
 

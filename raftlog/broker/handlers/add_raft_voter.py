@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from raftlog.base.errors import InconsistentClusterId, InvalidRequest
-from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.api import AT_ONCE, Api
+from raftlog.broker.audited_changes import named_by_request
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import MAX_TIMEOUT_S, MIN_TIMEOUT_S, ask
 from raftlog.metadata.controller_api import AddVoter, Done
@@ -59,8 +60,6 @@ API: Final = Api(
     handle=handle,
     needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
-    audit=Change(
-        lambda message, response: ((f"voter {message.voter_id}", response.error_code),), keeps_message=True
-    ),
+    audit=named_by_request("voter", "voter_id"),
     controllers=True,
 )

@@ -5,8 +5,9 @@ The group may be new. Its former records in flight are forgotten: their leaders 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from raftlog.base.errors import NONE, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import NO_OFFSET
@@ -16,6 +17,7 @@ from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_share_states import Outcomes
 from raftlog.broker.handlers.shared.share_changes import carry_out
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.rights import TOPIC, among, refusal
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.share.share_offsets import AlterShareOffsets, ShareStateChange
@@ -34,34 +36,35 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     image = broker.image()
     check_share_version(image)
     asked: dict[str, dict[int, int]] = {}
-    for topic in message.topics:
-        asked.setdefault(topic.topic_name, {}).update(
-            (int(each.partition_index), int(each.start_offset)) for each in topic.partitions
-        )
+    started: dict[UUID, dict[int, int]] = {}
+
+    def ask(name: str, each: Any) -> None:
+        asked.setdefault(name, {})[int(each.partition_index)] = int(each.start_offset)
+
+    named = ((topic.topic_name, each) for topic in message.topics for each in topic.partitions)
+    await each_part(broker.env, named, lambda each: ask(*each))
     allowed = await among(broker, request, Operation.READ, TOPIC, asked, log_if_denied=True)
     known = {name: image.topics[name] for name in asked if name in allowed and name in image.topics}
-    started = {
-        it.topic_id: offsets
-        for name, it in known.items()
-        if (offsets := {index: at for index, at in asked[name].items() if _refusal(it, index, at) is None})
-    }
+
+    def start(topic: TopicState, index: int, start_offset: int) -> None:
+        if _refusal(topic, index, start_offset) is None:
+            started.setdefault(topic.topic_id, {})[index] = start_offset
+
+    starts = ((it, index, at) for name, it in known.items() for index, at in asked[name].items())
+    await each_part(broker.env, starts, lambda each: start(*each))
     change: ShareStateChange = await broker.groups.ask(
         GroupCoordinator.alter_share_offsets, AlterShareOffsets(message.group_id, started)
     )
     outcomes = await carry_out(broker, change) if change else {}
     make = response_builders(API_KEY, request.api_version)
-    refused = {
-        name: UnknownTopicOrPartition() if name in allowed else refusal(TOPIC)
-        for name in asked
-        if name not in known
-    }
 
     def topics() -> Iterator[Any]:
-        for name, error in refused.items():
-            yield _topic(make, name, None, dict.fromkeys(asked[name], error))
+        for name, offsets in asked.items():
+            if name not in known:
+                error = UnknownTopicOrPartition() if name in allowed else refusal(TOPIC)
+                yield _topic(make, name, None, dict.fromkeys(offsets, error).items())
         for name, it in known.items():
-            errors = _errors(message.group_id, it, asked[name], outcomes)
-            yield _topic(make, name, it, errors)
+            yield _topic(make, name, it, _errors(message.group_id, it, asked[name], outcomes))
 
     return make.AlterShareGroupOffsetsResponse(error_code=NONE, throttle_time=0, responses=topics())
 
@@ -76,17 +79,17 @@ def _refusal(topic: TopicState, index: int, start_offset: int) -> KafkaError | N
 
 def _errors(
     group_id: str, topic: TopicState, offsets: Mapping[int, int], outcomes: Outcomes
-) -> dict[int, KafkaError | None]:
-    """Return the error of each partition, None for those that were set."""
-    errors: dict[int, KafkaError | None] = {}
+) -> Iterator[tuple[int, KafkaError | None]]:
+    """Yield each partition with its error, None for those that were set."""
     for index, start_offset in offsets.items():
         outcome = outcomes.get(SharePartitionKey(group_id, topic.topic_id, index))
         failed = outcome if isinstance(outcome, KafkaError) else None
-        errors[index] = _refusal(topic, index, start_offset) or failed
-    return errors
+        yield index, _refusal(topic, index, start_offset) or failed
 
 
-def _topic(make: Any, name: str, topic: TopicState | None, errors: Mapping[int, KafkaError | None]) -> Any:
+def _topic(
+    make: Any, name: str, topic: TopicState | None, errors: Iterable[tuple[int, KafkaError | None]]
+) -> Any:
     return make.AlterShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=None if topic is None else topic.topic_id,
@@ -96,7 +99,7 @@ def _topic(make: Any, name: str, topic: TopicState | None, errors: Mapping[int, 
                 error_code=NONE if error is None else error.code,
                 error_message=None if error is None else error.message,
             )
-            for index, error in errors.items()
+            for index, error in errors
         ),
     )
 

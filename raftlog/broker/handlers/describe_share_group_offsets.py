@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_share_states import SUMMARY_QUESTION
 from raftlog.broker.handlers.shared.end_offsets import end_offsets
 from raftlog.broker.handlers.shared.share_changes import ask_share_coordinators
-from raftlog.broker.long_work.turns import Weighed
+from raftlog.broker.long_work.turns import Weighed, each_part
 from raftlog.broker.rights import GROUP, TOPIC, among, demand, refusal
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.metadata.features import check_share_version
@@ -64,38 +64,43 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
         broker, request, Operation.DESCRIBE, TOPIC, wanted, log_if_denied=asked.topics is not None
     )
     known = {image.topics[name].topic_id: name for name in wanted if name in allowed and name in image.topics}
-    keys = tuple(
-        SharePartitionKey(asked.group_id, topic_id, each)
-        for topic_id, name in known.items()
-        for each in wanted[name]
-        if 0 <= each < len(image.topics[name].partitions)  # others have no state to ask for
-    )
-    states = await ask_share_coordinators(broker, SUMMARY_QUESTION, keys)
+    keys: list[SharePartitionKey] = []
+
+    def ask(topic_id: UUID, name: str, index: int) -> None:
+        if 0 <= index < len(image.topics[name].partitions):  # others have no state to ask for
+            keys.append(SharePartitionKey(asked.group_id, topic_id, index))
+
+    named = ((topic_id, name, each) for topic_id, name in known.items() for each in wanted[name])
+    await each_part(broker.env, named, lambda each: ask(*each))
+    states = await ask_share_coordinators(broker, SUMMARY_QUESTION, tuple(keys))
     rows = await _rows(broker, request, known, states)
-    topics = [
-        _topic(make, name, topic_id, {each: rows.get((topic_id, each), NOTHING) for each in wanted[name]})
-        for topic_id, name in known.items()
-    ]
-    unknown = [name for name in wanted if name in allowed and name not in image.topics]
-    topics += [_topic(make, name, None, dict.fromkeys(wanted[name], NOTHING)) for name in unknown]
-    if asked.topics is not None:  # otherwise topics that the client may not see are left out
-        denied = [name for name in wanted if name not in allowed]
-        topics += [
-            _topic(make, name, None, dict.fromkeys(wanted[name], _error(refusal(TOPIC)))) for name in denied
-        ]
+
+    def topics() -> Iterator[Any]:
+        for topic_id, name in known.items():
+            found = ((each, rows.get((topic_id, each), NOTHING)) for each in wanted[name])
+            yield _topic(make, name, topic_id, found)
+        for name, indexes in wanted.items():
+            if name in allowed and name not in image.topics:
+                yield _topic(make, name, None, dict.fromkeys(indexes, NOTHING).items())
+            elif name not in allowed and asked.topics is not None:  # otherwise they are left out
+                yield _topic(make, name, None, dict.fromkeys(indexes, _error(refusal(TOPIC))).items())
+
     group = make.DescribeShareGroupOffsetsResponseGroup(
-        group_id=asked.group_id, topics=(each for each in topics), error_code=NONE
+        group_id=asked.group_id, topics=topics(), error_code=NONE
     )
     return group, sum(map(len, wanted.values()))
 
 
-async def _wanted(broker: BrokerContext, image: MetadataImage, asked: Any) -> dict[str, tuple[int, ...]]:
+async def _wanted(broker: BrokerContext, image: MetadataImage, asked: Any) -> Mapping[str, Collection[int]]:
     """Return the partitions to describe by topic: those with a state, if the request names none."""
     if asked.topics is not None:
         wanted: dict[str, dict[int, None]] = {}
-        for topic in asked.topics:
+
+        def want(topic: Any) -> None:
             wanted.setdefault(topic.topic_name, {}).update(dict.fromkeys(map(int, topic.partitions)))
-        return {name: tuple(indexes) for name, indexes in wanted.items()}
+
+        await each_part(broker.env, asked.topics, want)
+        return wanted
     group = await broker.groups.read(asked.group_id)
     if group.share is None:
         return {}
@@ -113,19 +118,25 @@ async def _rows(
     states: Mapping[SharePartitionKey, Any],
 ) -> dict[tuple[UUID, int], dict[str, Any]]:
     """Return the fields of each partition with a state. What share coordinators do not answer counts as none."""
-    summaries = {key: each for key, each in states.items() if not isinstance(each, KafkaError)}
-    measured = [
-        key
-        for key, each in summaries.items()
-        if each.start_offset != NO_OFFSET and each.delivery_complete_count != NO_COUNT
-    ]
+    measured: list[SharePartitionKey] = []
+
+    def measure(key: SharePartitionKey, each: Any) -> None:
+        if isinstance(each, KafkaError) or request.api_version < FIRST_LAG_VERSION:
+            return
+        if each.start_offset != NO_OFFSET and each.delivery_complete_count != NO_COUNT:
+            measured.append(key)
+
+    await each_part(broker.env, states.items(), lambda each: measure(*each))
     ends: Mapping[TopicPartition, int | KafkaError] = {}
-    if request.api_version >= FIRST_LAG_VERSION:
+    if measured:
         ends = await end_offsets(
             broker, [TopicPartition(known[key.topic_id], key.partition) for key in measured]
         )
     rows: dict[tuple[UUID, int], dict[str, Any]] = {}
-    for key, each in summaries.items():
+
+    def note(key: SharePartitionKey, each: Any) -> None:
+        if isinstance(each, KafkaError):
+            return
         row = {"start_offset": each.start_offset, "leader_epoch": each.leader_epoch}
         end = ends.get(TopicPartition(known[key.topic_id], key.partition))
         if isinstance(end, KafkaError):
@@ -133,10 +144,12 @@ async def _rows(
         elif end is not None:
             row["lag"] = max(end - each.start_offset - each.delivery_complete_count, 0)
         rows[key.topic_id, key.partition] = row
+
+    await each_part(broker.env, states.items(), lambda each: note(*each))
     return rows
 
 
-def _topic(make: Any, name: str, topic_id: UUID | None, rows: Mapping[int, Mapping[str, Any]]) -> Any:
+def _topic(make: Any, name: str, topic_id: UUID | None, rows: Iterable[tuple[int, Mapping[str, Any]]]) -> Any:
     return make.DescribeShareGroupOffsetsResponseTopic(
         topic_name=name,
         topic_id=topic_id,
@@ -144,7 +157,7 @@ def _topic(make: Any, name: str, topic_id: UUID | None, rows: Mapping[int, Mappi
             make.DescribeShareGroupOffsetsResponsePartition(
                 partition_index=index, **{"error_code": NONE, "error_message": None, **row}
             )
-            for index, row in rows.items()
+            for index, row in rows
         ),
     )
 

@@ -30,7 +30,7 @@ def _fields(make: Any, state: ShareState) -> dict[str, Any]:
     return {
         "state_epoch": state.state_epoch,
         "start_offset": state.start_offset,
-        "state_batches": tuple(
+        "state_batches": (
             make.StateBatch(
                 first_offset=each.first_offset,
                 last_offset=each.last_offset,

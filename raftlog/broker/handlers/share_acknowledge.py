@@ -8,21 +8,19 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, InvalidShareSessionEpoch
-from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.share_requests import (
     FIRST_EPOCH,
+    NamedLeaders,
     acknowledge,
     by_topic,
     follow_session,
-    leader_fields,
     lock_ms,
-    node_endpoints,
+    share_records_api,
 )
 from raftlog.metadata.features import check_share_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 from raftlog.sharing.share_sessions import SharedPartition
 
 API_KEY: Final = ApiKey.SHARE_ACKNOWLEDGE
@@ -35,7 +33,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         raise InvalidShareSessionEpoch("ShareAcknowledge opens no share session")
     follow_session(broker, request, message)
     outcomes = await acknowledge(broker, request, message)
-    make = response_builders(API_KEY, request.api_version)
+    make, leaders = response_builders(API_KEY, request.api_version), NamedLeaders(broker, request)
 
     def part(partition: SharedPartition) -> Any:
         error = outcomes[partition]
@@ -44,30 +42,20 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             partition_index=partition[1],
             error_code=error_code,
             error_message=None if error is None else error.message,
-            current_leader=leader_fields(broker, make, partition, error_code),
+            current_leader=leaders.fields(partition, error_code),
         )
 
+    topics = await by_topic(broker, outcomes)
     return build_response(
         API_KEY,
         request.api_version,
         acquisition_lock_timeout=lock_ms(broker, message.group_id),
         responses=(
             make.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=(part(each) for each in parts))
-            for topic_id, parts in by_topic(outcomes).items()
+            for topic_id, parts in topics.items()
         ),
-        node_endpoints=node_endpoints(broker, request, make, outcomes.items()),
+        node_endpoints=leaders.endpoints(),
     )
 
 
-API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=Demanded(
-        (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
-        by_part=(Right(Operation.READ, ResourceType.TOPIC),),
-    ),
-    max_parts=IN_TURNS,
-    audit=NoChange(),
-    controllers=False,
-    prepared=(2,),
-)
+API: Final = share_records_api(API_KEY, handle)

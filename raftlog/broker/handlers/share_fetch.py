@@ -7,28 +7,29 @@ them as Fetch does. A response has the partitions with records, with acknowledge
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, InvalidRequest, ShareSessionLimitReached, ShareSessionNotFound
-from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.share_reader import RECORD_LIMIT, Found, ShareReader
 from raftlog.broker.handlers.shared.share_requests import (
     FINAL_EPOCH,
     FIRST_EPOCH,
+    NamedLeaders,
     Outcomes,
     acknowledge,
     by_topic,
     follow_session,
-    leader_fields,
     lock_ms,
-    node_endpoints,
+    named_partitions,
     session_key,
+    share_records_api,
 )
+from raftlog.broker.long_work.turns import each_part
 from raftlog.metadata.features import check_share_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 from raftlog.sharing.share_sessions import SharedPartition, ShareSession
 
 API_KEY: Final = ApiKey.SHARE_FETCH
@@ -49,6 +50,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     group_id = message.group_id
     try:
         session = _session(broker, request, message)
+        await _update(broker, session, message)
     except ShareSessionLimitReached:
         await asyncio.sleep(min(max(0, message.max_wait), HELD_BACK_MS) / 1_000)
         raise
@@ -58,28 +60,42 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         reader = ShareReader(broker, request, session, message)
         del message  # it may be large, and the wait long
         found = await reader.read()
-    return _response(broker, request, group_id, outcomes, found)
+    return await _response(broker, request, group_id, outcomes, found)
 
 
 def _session(broker: BrokerContext, request: RequestContext, message: Any) -> ShareSession:
-    """Open or continue the session of a request, with its partitions."""
+    """Open or continue the session of a request."""
     if not request.is_awaited:
         raise ShareSessionNotFound("the connection was closed")  # its sessions have ended already
-    if message.share_session_epoch == FIRST_EPOCH:
-        acknowledges = any(each.acknowledgement_batches for it in message.topics for each in it.partitions)
-        sessions = broker.share_partitions.sessions
-        session = sessions.open(session_key(message), request.connection, acknowledges=acknowledges)
-    else:
-        session = follow_session(broker, request, message)
-    broker.share_partitions.sessions.update(
-        session,
-        ((topic.topic_id, each.partition_index) for topic in message.topics for each in topic.partitions),
+    if message.share_session_epoch != FIRST_EPOCH:
+        return follow_session(broker, request, message)
+    acknowledges = any(each.acknowledgement_batches for _, each in named_partitions(message))
+    sessions = broker.share_partitions.sessions
+    return sessions.open(session_key(message), request.connection, acknowledges=acknowledges)
+
+
+async def _update(broker: BrokerContext, session: ShareSession, message: Any) -> None:
+    """Remove the session's partitions that a request forgets, and add those that it names."""
+    sessions, forgotten = broker.share_partitions.sessions, set[SharedPartition]()
+
+    def forget(partition: SharedPartition) -> None:
+        forgotten.add(partition)
+        sessions.forget(session, partition)
+
+    def add(partition: SharedPartition) -> None:
+        if partition not in forgotten:
+            sessions.add(session, partition)
+
+    await each_part(
+        broker.env,
         ((topic.topic_id, index) for topic in message.forgotten_topics_data for index in topic.partitions),
+        forget,
     )
-    return session
+    named = ((topic_id, each.partition_index) for topic_id, each in named_partitions(message))
+    await each_part(broker.env, named, add)
 
 
-def _response(
+async def _response(
     broker: BrokerContext,
     request: RequestContext,
     group_id: str,
@@ -87,6 +103,7 @@ def _response(
     found: dict[SharedPartition, Found],
 ) -> Any:
     make, nothing = response_builders(API_KEY, request.api_version), Found()
+    leaders = NamedLeaders(broker, request)
 
     def part(partition: SharedPartition) -> Any:
         each, refused = found.get(partition, nothing), outcomes.get(partition)
@@ -97,7 +114,7 @@ def _response(
             error_message=None if each.error is None else each.error.message,
             acknowledge_error_code=codes[1],
             acknowledge_error_message=None if refused is None else refused.message,
-            current_leader=leader_fields(broker, make, partition, codes[0] or codes[1]),
+            current_leader=leaders.fields(partition, codes[0] or codes[1]),
             records=each.records,
             acquired_records=tuple(
                 make.AcquiredRecords(
@@ -107,28 +124,17 @@ def _response(
             ),
         )
 
-    errors = [(each, it.error) for each, it in found.items()] + list(outcomes.items())
+    topics = await by_topic(broker, chain(outcomes, found))
     return build_response(
         API_KEY,
         request.api_version,
         acquisition_lock_timeout=lock_ms(broker, group_id),
         responses=(
             make.ShareFetchableTopicResponse(topic_id=topic_id, partitions=(part(each) for each in parts))
-            for topic_id, parts in by_topic({**outcomes, **found}).items()
+            for topic_id, parts in topics.items()
         ),
-        node_endpoints=node_endpoints(broker, request, make, errors),
+        node_endpoints=leaders.endpoints(),
     )
 
 
-API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=Demanded(
-        (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
-        by_part=(Right(Operation.READ, ResourceType.TOPIC),),
-    ),
-    max_parts=IN_TURNS,
-    audit=NoChange(),
-    controllers=False,
-    prepared=(2,),
-)
+API: Final = share_records_api(API_KEY, handle)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.api import AT_ONCE, Api
+from raftlog.broker.audited_changes import named_by_request
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask
 from raftlog.metadata.controller_api import Done, UnregisterBroker
@@ -27,8 +28,6 @@ API: Final = Api(
     handle=handle,
     needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
-    audit=Change(
-        lambda message, response: ((f"broker {message.broker_id}", response.error_code),), keeps_message=True
-    ),
+    audit=named_by_request("broker", "broker_id"),
     controllers=True,
 )

@@ -12,7 +12,8 @@ from raftlog.base.errors import (
     UnknownLeaderEpoch,
     UnsupportedVersion,
 )
-from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.api import AT_ONCE, Api
+from raftlog.broker.audited_changes import named_by_request
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask
 from raftlog.broker.handlers.add_raft_voter import check_cluster_id, default_endpoint
@@ -79,8 +80,6 @@ API: Final = Api(
     handle=handle,
     needs=Demanded((Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),)),
     max_parts=AT_ONCE,
-    audit=Change(
-        lambda message, response: ((f"voter {message.voter_id}", response.error_code),), keeps_message=True
-    ),
+    audit=named_by_request("voter", "voter_id"),
     controllers=True,
 )

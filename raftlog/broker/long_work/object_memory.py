@@ -27,7 +27,7 @@ PART_BYTES: Final = 1024
 BYTES_PER_SECOND: Final = 16 << 20
 """Requests wait in the order of arrival time plus size divided by this rate, so small requests overtake large ones."""
 
-SMALL_BYTES: Final = 1 << 20
+SMALL_BYTES: Final = 2 << 20
 """A request of at most this size does not wait while the extra room for small requests has space."""
 SMALL_SHARE: Final = 8
 """The extra room, as a fraction of the account's limit: one eighth."""

@@ -22,7 +22,7 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.log import get_logger
-from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.base.machine import Answer, Decision, Runner, ignore_reply
 from raftlog.coordinator.classic.group import ClassicGroup
 from raftlog.coordinator.classic.member_protocols import ProtocolsByMember
 from raftlog.coordinator.classic.rules import check_join
@@ -327,7 +327,7 @@ class ConsumerGroup:
         if not present:
             return
         fence: Write = lambda builder: decide_fence_members(builder, present)  # noqa: E731
-        self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at, gone=what)
+        self._run(lambda group: self._decision(group, fence, at), ignore_reply, at, gone=what)
         if self.recorded is before:
             for each in present:
                 self._timer.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
@@ -538,7 +538,3 @@ def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) ->
         for each in (before, after)
     )
     return not now <= then
-
-
-def _nobody_waits(reply: object) -> None:
-    """Ignore the result: a member that could not be removed is retried."""

@@ -34,14 +34,13 @@ from raftlog.coordinator.record_fields import (
     I64,
     NO_TAGS,
     FieldReader,
+    KeyValue,
     compact_array,
     compact_bytes,
     compact_string,
     string,
     tagged,
 )
-
-KeyValue = tuple[bytes, bytes | None]
 
 EPOCH: Final = 3
 MEMBER: Final = 5

@@ -20,7 +20,7 @@ from raftlog.base.errors import (
     KafkaError,
     UnknownMemberId,
 )
-from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.base.machine import Answer, Decision, Runner, ignore_reply
 from raftlog.coordinator.consumer.decision_builder import DecisionContext, TooManySubscribedTopics
 from raftlog.coordinator.consumer.heartbeat_requests import (
     JOIN_GROUP_MEMBER_EPOCH,
@@ -216,7 +216,7 @@ class ShareGroup:
             return
         before = self.recorded
         write: Write = lambda builder: decide_share_leave(builder, present)  # noqa: E731
-        self._run(lambda group: self._decision(group, write, at), _nobody_waits, at, gone=what)
+        self._run(lambda group: self._decision(group, write, at), ignore_reply, at, gone=what)
         if self.recorded is before:
             for each in present:
                 self._timer.schedule(TimerKey(self.group_id, each), at.now + RETRY_S)
@@ -316,7 +316,3 @@ class ShareGroup:
             own = self._topics.image().config("group", self.group_id)
             timeout_s = group_config(self._config, own).share_session_timeout_ms / 1000
             self._timer.schedule(TimerKey(self.group_id, member_id), now + timeout_s)
-
-
-def _nobody_waits(reply: object) -> None:
-    """Ignore the result: a member that could not be removed is retried."""

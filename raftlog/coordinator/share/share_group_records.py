@@ -12,7 +12,6 @@ from uuid import UUID
 
 from raftlog.coordinator.consumer.consumer_group_records import (
     VERSION,
-    KeyValue,
     RecordFormat,
     partitions_field,
     read_array,
@@ -27,6 +26,7 @@ from raftlog.coordinator.record_fields import (
     I64,
     NO_TAGS,
     FieldReader,
+    KeyValue,
     compact_array,
     compact_string,
 )

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from raftlog.base.errors import KafkaError
-from raftlog.base.machine import Answer, Decision, Machines, Runner
+from raftlog.base.machine import Answer, Decision, Machines, Runner, ignore_reply
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.share_state import decisions
 from raftlog.coordinator.share_state.share_state import (
     UNINITIALIZED,
@@ -24,7 +25,7 @@ from raftlog.coordinator.share_state.share_state import (
     ShareState,
     apply,
 )
-from raftlog.coordinator.share_state.share_state_records import KeyValue, encode_all
+from raftlog.coordinator.share_state.share_state_records import encode_all
 from raftlog.coordinator.share_state.share_state_requests import (
     DeleteState,
     InitializeState,
@@ -158,9 +159,5 @@ class ShareStateCoordinator:
             cold.append(key)
         for key in cold:
             decide = partial(decisions.decide_snapshot, key=key, now_ms=at.now_ms)
-            self._machines.decide(key, decide, _nobody_waits)
+            self._machines.decide(key, decide, ignore_reply)
         return len(cold)
-
-
-def _nobody_waits(reply: object) -> None:
-    """Ignore the result: a snapshot that was refused is due again."""

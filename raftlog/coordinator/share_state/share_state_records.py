@@ -7,16 +7,16 @@ skipped, not refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import Final
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.coordinator.record_fields import (
-    I8,
     I16,
     I32,
     I64,
-    NO_TAGS,
     FieldReader,
+    KeyValue,
     compact_array,
     string,
     tagged,
@@ -31,11 +31,12 @@ from raftlog.coordinator.share_state.share_state import (
 )
 from raftlog.sharing.delivery import DeliveryState, StateBatch
 
-KeyValue = tuple[bytes, bytes | None]
-
 SNAPSHOT: Final = 0
 UPDATE: Final = 1
 VALUE_VERSION: Final = 0
+
+_BATCH: Final = Struct(">qqbhx")
+"""A batch without tagged fields."""
 
 COMPLETE_COUNT_TAG: Final = 0
 """The number of completed records (KIP-1226)."""
@@ -100,8 +101,7 @@ def _update(record: ShareUpdate) -> bytes:
 
 
 def _batch(batch: StateBatch) -> bytes:
-    offsets = I64.pack(batch.first_offset) + I64.pack(batch.last_offset)
-    return offsets + I8.pack(batch.state) + I16.pack(batch.delivery_count) + NO_TAGS
+    return _BATCH.pack(*batch)
 
 
 def _tags(delivery_complete_count: int) -> bytes:

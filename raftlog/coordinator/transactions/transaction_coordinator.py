@@ -20,8 +20,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
-from raftlog.base.machine import Answer, Decision, Machines, Runner
+from raftlog.base.machine import Answer, Decision, Machines, Runner, ignore_reply
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.decisions import AllocateProducerId
@@ -34,7 +35,7 @@ from raftlog.coordinator.transactions.transaction import (
     apply,
     check_transactional_id,
 )
-from raftlog.coordinator.transactions.transaction_records import KeyValue, encode_all
+from raftlog.coordinator.transactions.transaction_records import encode_all
 from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
     EndTransaction,
@@ -290,7 +291,7 @@ class TransactionCoordinator:
     def _complete(self, transactional_id: str, now_ms: int) -> None:
         producer = self._unrecorded[transactional_id]
         decide = partial(decisions.decide_complete, producer=producer, now_ms=now_ms)
-        runner = self._decide(transactional_id, decide, _nobody_waits)
+        runner = self._decide(transactional_id, decide, ignore_reply)
         still = (
             runner is not None and runner.tail.state in PREPARED_STATES and runner.tail.producer == producer
         )
@@ -319,7 +320,7 @@ class TransactionCoordinator:
 
     def _time_out(self, transactional_id: str, at: Moment) -> bool:
         abort = partial(decisions.decide_timeout, now_ms=at.now_ms)
-        runner = self._decide(transactional_id, abort, _nobody_waits)
+        runner = self._decide(transactional_id, abort, ignore_reply)
         if runner is not None and runner.tail.state is TransactionState.ONGOING:
             self._timeouts.set(transactional_id, at.now + RETRY_S)
         elif runner is not None:
@@ -338,7 +339,7 @@ class TransactionCoordinator:
         expire = partial(decisions.decide_expire, now_ms=at.now_ms, expiration_ms=expiration_ms)
         for each in batch:
             if each in self._machines:
-                self._try(EXPIRY, each, at.now, partial(self._decide, each, expire, _nobody_waits))
+                self._try(EXPIRY, each, at.now, partial(self._decide, each, expire, ignore_reply))
         return len(batch)
 
     def _try(self, chore: str, transactional_id: str, now: float, work: Callable[[], T]) -> T | None:
@@ -353,10 +354,6 @@ class TransactionCoordinator:
     def read(self, transactional_id: str, answer: Answer) -> None:
         """Call `answer` with the committed Transaction. Its `exists` is False for an unknown id."""
         self._decide(transactional_id, lambda tail: Decision(reply=tail), answer)
-
-
-def _nobody_waits(reply: object) -> None:
-    """Ignore the result: the next tick or sweep retries expiry, timeouts and completion."""
 
 
 class Timeouts:

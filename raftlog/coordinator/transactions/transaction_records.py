@@ -19,6 +19,7 @@ from raftlog.coordinator.record_fields import (
     I64,
     NO_TAGS,
     FieldReader,
+    KeyValue,
     compact_array,
     compact_string,
     string,
@@ -33,8 +34,6 @@ from raftlog.coordinator.transactions.transaction import (
     TransactionState,
 )
 from raftlog.records.batch import Buffer, iter_headers, iter_records
-
-KeyValue = tuple[bytes, bytes | None]
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 1

@@ -446,7 +446,7 @@ def test_a_connection_with_very_many_sessions_ends_with_one_look(monkeypatch: py
     async def scenario(leader: Leader) -> None:
         await leader.load()
         partitions = LedSharePartitions.__new__(LedSharePartitions)
-        partitions.sessions, partitions._led = ShareSessions(), {KEY: leader.led}
+        partitions.sessions, partitions._led = ShareSessions(2_000, 400_000), {KEY: leader.led}
         wire = object()
         for number in range(1_000):
             partitions.sessions.open(ShareSessionKey("g", f"m{number}"), wire, acknowledges=False)

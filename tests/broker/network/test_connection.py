@@ -760,7 +760,7 @@ async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() ->
     pipe.connection.connection_lost(None)
     assert fake.server.memory.requests.used > 8_000
     objects.release(objects.limit)
-    async with fake.server.objects.room(2 << 20):
+    async with fake.server.objects.room(4 << 20):
         pass
     for _ in range(3):  # decoding alone would take a turn more
         await asyncio.sleep(0)

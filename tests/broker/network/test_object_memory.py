@@ -136,10 +136,10 @@ def test_only_a_lone_request_exceeds_the_budget_and_every_request_completes(
 
 def test_what_is_expected_follows_the_bytes_and_the_parts_that_are_allowed() -> None:
     """A JoinGroup of a megabyte is one object of a megabyte, and may wait for a minute."""
-    assert expected_bytes(5_000_000, 100_000) == 80_000_000
+    assert expected_bytes(2_500_000, 100_000) == 80_000_000
     assert expected_bytes(1 << 30, 1 << 30) == 2 * MAX_OBJECT_BYTES
     assert expected_bytes(1_000_000, 1_000) == 1_024_000
-    assert expected_bytes(5_000, 100_000) == 80_000
+    assert expected_bytes(2_500, 100_000) == 80_000
 
 
 def test_a_large_one_is_overtaken_by_small_ones_for_a_time_only() -> None:

@@ -70,3 +70,27 @@ async def test_a_produce_of_too_many_partitions_is_refused() -> None:
     pipe.send(produce(1, *((index, None) for index in range(HOT_PARTS_MAX))))
     assert pipe.transport.closed
     assert not pipe.transport.written
+
+
+@pytest.mark.parametrize("path", ["topics.partitions", "topics.partitions.acknowledgement_batches"])
+async def test_acknowledgements_of_very_many_partitions_are_decoded(path: str) -> None:
+    """Partitions with one acknowledgement each have more objects a byte than any other honest request."""
+    case = Case(ApiKey.SHARE_ACKNOWLEDGE, 2, tuple(path.split(".")), is_repeated=False)
+    assert await error_code_of(case, parts=24_000) != INVALID_REQUEST
+
+
+async def test_a_request_of_more_objects_than_its_size_allows_is_refused() -> None:
+    """The client gets INVALID_REQUEST, instead of a connection that ends without a reason."""
+    case = Case(ApiKey.SHARE_GROUP_HEARTBEAT, 1, ("subscribed_topic_names",), is_repeated=True)
+    assert await error_code_of(case, parts=90_000) == INVALID_REQUEST
+
+
+async def error_code_of(case: Case, *, parts: int) -> int:
+    """Return the error of the whole request, in turns of the loop."""
+    pipe = FakePartitionServer().connect()
+    pipe.send(frame_of(case, parts))
+    async with asyncio.timeout(PATIENCE_S):
+        while not (pipe.transport.closed or pipe.transport.written):
+            await asyncio.sleep(0)
+    (frame,) = pipe.frames()
+    return int(decode_response(case.api_key, case.version, frame)[1].error_code)

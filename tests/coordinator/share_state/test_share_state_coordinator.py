@@ -15,6 +15,7 @@ from raftlog.base.errors import (
     KafkaError,
     NotCoordinator,
 )
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.share_state import share_state
 from raftlog.coordinator.share_state.share_state import (
     SharePartitionKey,
@@ -24,7 +25,7 @@ from raftlog.coordinator.share_state.share_state import (
     ShareUpdate,
 )
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
-from raftlog.coordinator.share_state.share_state_records import KeyValue, encode
+from raftlog.coordinator.share_state.share_state_records import encode
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
 from raftlog.coordinator.share_state.share_state_requests import (
     DeleteState,

@@ -20,6 +20,7 @@ from raftlog.base.errors import (
     ProducerFenced,
 )
 from raftlog.base.machine import Runner
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.transactions.transaction import (
     EXHAUSTED_EPOCH,
     MAX_PRODUCER_EPOCH,
@@ -30,7 +31,7 @@ from raftlog.coordinator.transactions.transaction import (
     TransactionState,
 )
 from raftlog.coordinator.transactions.transaction_coordinator import TransactionCapacity
-from raftlog.coordinator.transactions.transaction_records import KeyValue, encode_all
+from raftlog.coordinator.transactions.transaction_records import encode_all
 from raftlog.coordinator.transactions.transaction_requests import EndTransaction, SendMarkers
 from tests.coordinator.transactions.transaction_coordinator_setup import (
     BUMPING,

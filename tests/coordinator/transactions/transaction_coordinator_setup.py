@@ -8,6 +8,7 @@ from typing import Any
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.types import TopicPartition
+from raftlog.coordinator.record_fields import KeyValue
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import (
     NO_PRODUCER,
@@ -19,7 +20,7 @@ from raftlog.coordinator.transactions.transaction_coordinator import (
     IDS_PER_SWEEP,
     TransactionCoordinator,
 )
-from raftlog.coordinator.transactions.transaction_records import KeyValue, TransactionReplay
+from raftlog.coordinator.transactions.transaction_records import TransactionReplay
 from raftlog.coordinator.transactions.transaction_requests import (
     AddPartitions,
     EndTransaction,

@@ -1,4 +1,4 @@
-"""The common part of systems with plain daemons as nodes, each started by a command: NATS and Redis."""
+"""The common part of systems with plain daemons as nodes, each started by a command: Kafka, NATS and Redis."""
 
 from __future__ import annotations
 

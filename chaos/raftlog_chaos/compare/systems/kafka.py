@@ -21,8 +21,9 @@ from raftlog.base.disk import make_folders, write_file
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog.testing.progress import patient
 from raftlog_chaos.compare.processes import Child
+from raftlog_chaos.compare.systems.daemons import Daemons
 from raftlog_chaos.compare.systems.kafka_wire import KafkaWire
-from raftlog_chaos.compare.systems.system import Failed, Missing, wait_for
+from raftlog_chaos.compare.systems.system import Failed, Missing
 
 POM: Final = Path(__file__).parents[1] / "pom.xml"
 MAVEN_S: Final = 300.0
@@ -72,7 +73,7 @@ def resolve() -> tuple[str, str]:
     return found[-1], ""
 
 
-class Kafka(KafkaWire):
+class Kafka(KafkaWire, Daemons):
     """Apache Kafka as shipped: it acknowledges what is in the page cache of all replicas."""
 
     key = "kafka"
@@ -82,11 +83,6 @@ class Kafka(KafkaWire):
     """Its virtual machine compiles what is slow only after thousands of requests, and three of them share the cores."""
     settings: Mapping[str, str] = {}
     jvm_options: Sequence[str] = JVM_OPTIONS
-
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
-        super().__init__(folder, nodes)
-        self._children: dict[int, Child] = {}
-        self._held: HeldPorts | None = None
 
     @classmethod
     def version(cls) -> str:
@@ -103,31 +99,14 @@ class Kafka(KafkaWire):
         self._format(jars)
         return self.restart()
 
-    def restart(self) -> float:
-        for node in range(1, self.nodes + 1):
-            if node not in self._children or not self._children[node].running:
-                command = [
-                    "java",
-                    *self.jvm_options,
-                    "-cp",
-                    classpath(),
-                    "kafka.Kafka",
-                    str(self._settings_path(node)),
-                ]
-                self._children[node] = Child(command, log_path=self._node_folder(node) / "node.log")
-        return wait_for(self._ready, "all brokers see each other")
+    def command(self, node: int) -> Sequence[str]:
+        return ["java", *self.jvm_options, "-cp", classpath(), "kafka.Kafka", str(self._settings_path(node))]
 
-    def _ready(self) -> bool:
-        for node, child in self._children.items():
-            if not child.running:
-                raise Failed(f"node {node} ended: {child.last_words()[:300]}")
+    def is_ready(self) -> bool:
         return self.all_see_each_other()
 
-    def _node_folder(self, node: int) -> Path:
-        return self.folder / f"node-{node}"
-
     def _settings_path(self, node: int) -> Path:
-        return self._node_folder(node) / "server.properties"
+        return self.node_folder(node) / "server.properties"
 
     def _write_settings(self, node: int) -> None:
         assert self._held is not None
@@ -144,7 +123,7 @@ class Kafka(KafkaWire):
             "controller.listener.names": "CONTROLLER",
             "listeners": client + (controller if node in voters else ""),
             "advertised.listeners": client,
-            "log.dirs": str(self._node_folder(node) / "data"),
+            "log.dirs": str(self.node_folder(node) / "data"),
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": str(min(2, self.replicas)),
@@ -153,7 +132,7 @@ class Kafka(KafkaWire):
             "default.replication.factor": replicas,
             **self.settings,
         }
-        make_folders(self._node_folder(node))
+        make_folders(self.node_folder(node))
         write_file(self._settings_path(node), format_properties(settings))
 
     def _format(self, jars: str) -> None:
@@ -164,7 +143,7 @@ class Kafka(KafkaWire):
                     *("java", "-Xmx256M", "-XX:TieredStopAtLevel=1", "-cp", jars, "kafka.tools.StorageTool"),
                     *("format", "--cluster-id", cluster_id, "--config", str(self._settings_path(node))),
                 ],
-                log_path=self._node_folder(node) / "format.log",
+                log_path=self.node_folder(node) / "format.log",
             )
             for node in range(1, self.nodes + 1)
         ]
@@ -178,29 +157,11 @@ class Kafka(KafkaWire):
             for each in formatters:
                 each.kill()
 
-    def close(self) -> None:
-        for child in self._children.values():
-            child.kill()
-        if self._held is not None:
-            self._held.release()
-
-    def pids(self) -> Sequence[int]:
-        return [child.pid for child in self._children.values() if child.running]
-
     @property
     def ports(self) -> dict[int, int]:
         assert self._held is not None
         running = sorted(node for node, child in self._children.items() if child.running and not child.paused)
         return {node: self._held.ports[node - 1] for node in running}
-
-    def kill(self, node: int) -> None:
-        self._children[node].kill()
-
-    def pause(self, node: int) -> None:
-        self._children[node].pause()
-
-    def resume(self, node: int) -> None:
-        self._children[node].resume()
 
 
 class KafkaFlush(Kafka):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, LeaderNotAvailable, from_code
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.broker.context import BrokerContext
+from raftlog.broker.long_work.turns import batches, each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 
 VERSION: Final = 7
+PARTITIONS_PER_REQUEST: Final = 1_000
 
 LATEST: Final = -1
 """The timestamp that asks for the high watermark."""
@@ -29,19 +31,27 @@ async def end_offsets(
     image = broker.image()
     by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
     found: dict[TopicPartition, int | KafkaError] = {}
-    for each in partitions:
+
+    def route(each: TopicPartition) -> None:
         state = image.partition(each.topic, each.partition)
         if state is None or state.leader == NO_BROKER:
             found[each] = LeaderNotAvailable("the partition has no leader")
         else:
             by_leader[state.leader].append(each)
-    for answered in await asyncio.gather(*(_ask(broker, *each) for each in by_leader.items())):
+
+    await each_part(broker.env, partitions, route)
+    requests = [
+        _ask(broker, leader, some)
+        for leader, of_leader in by_leader.items()
+        for some in batches(of_leader, PARTITIONS_PER_REQUEST)
+    ]
+    for answered in await asyncio.gather(*requests):
         found |= answered
     return found
 
 
 async def _ask(
-    broker: BrokerContext, leader: int, partitions: list[TopicPartition]
+    broker: BrokerContext, leader: int, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int | KafkaError]:
     assert broker.links is not None, "the broker server provides it"
     try:
@@ -59,7 +69,7 @@ async def _ask(
     }
 
 
-def _request(partitions: list[TopicPartition]) -> Any:
+def _request(partitions: Sequence[TopicPartition]) -> Any:
     make = request_builders(ApiKey.LIST_OFFSETS, VERSION)
     topics = tuple(
         make.ListOffsetsTopic(

@@ -46,6 +46,9 @@ from raftlog.sharing.share_sessions import SharedPartition, ShareSession
 PARTITION_MAX_BYTES: Final = 1 << 20
 """The most that is read of a partition at once, beside a larger batch. A member acquires few records at a time."""
 
+PART_BYTES: Final = 8_192
+"""Bytes of a read that count as a part: they may be a hundred batches."""
+
 RECORD_LIMIT: Final = 1
 """The acquire mode in which `max_records` is exact (KIP-1206)."""
 
@@ -148,12 +151,20 @@ class ShareReader:
 
     async def _pass(self, *, is_last: bool) -> dict[SharedPartition, Found] | None:
         """Return what is worth a response, or None to wait for more."""
+        self._check_session()
         env, partitions = self._broker.env, self._session.partitions
         self._errors, self._size_bytes = {}, 0
         self._max_bytes = self._room()
-        refused = await refused_topics(self._broker, self._request, {each[0] for each in partitions})
-        self._errors |= {each: refused[each[0]] for each in partitions if each[0] in refused}
-        wanted = [each for each in partitions if each[0] not in refused]
+        refused = await refused_topics(self._broker, self._request, partitions)
+        wanted: list[SharedPartition] = []
+
+        def sort(partition: SharedPartition) -> None:
+            if partition[0] in refused:
+                self._errors[partition] = refused[partition[0]]
+            else:
+                wanted.append(partition)
+
+        await each_part(env, partitions, sort)
         reads: list[_Read] = []
         try:
             opened = await together(env, wanted, self._open)
@@ -165,13 +176,15 @@ class ShareReader:
                 return None
             if self._is_throttled(size_bytes):
                 return {}
-            found = await each_part(env, reads, self._acquire)
+            found = await each_part(env, reads, self._acquire, size_of=_parts_of)
         finally:
             for each in reads:
                 each.led.end_read()
         taken = {each.partition: it for each, it in zip(reads, found, strict=True) if it is not None}
         self._session.fetched(taken)
-        answer = {each: Found(error) for each, error in self._errors.items()} | taken
+        answer: dict[SharedPartition, Found] = {}
+        await each_part(env, self._errors.items(), lambda each: answer.setdefault(each[0], Found(each[1])))
+        answer |= taken
         return answer if answer or is_last else None
 
     def _room(self) -> int:
@@ -317,6 +330,10 @@ class ShareReader:
         left = self._asked.max_records - sum(it.last_offset - it.first_offset + 1 for it in acquired)
         self._asked = self._asked._replace(max_records=max(0, left))
         return Found(None, _cut(each.read.records, acquired), acquired)
+
+
+def _parts_of(read: _Read) -> int:
+    return 1 + len(read.read.records or b"") // PART_BYTES
 
 
 def _cut(records: Buffer, acquired: Sequence[Acquired]) -> bytes:

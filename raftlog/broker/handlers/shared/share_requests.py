@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.errors import InvalidRequest, KafkaError, UnknownTopicId
 from raftlog.base.types import NO_BROKER, NO_EPOCH
-from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.api import IN_TURNS, Api, NoChange
+from raftlog.broker.context import BrokerContext, Handler, RequestContext
 from raftlog.broker.coordination.share_group_configs import share_config
-from raftlog.broker.long_work.turns import together
+from raftlog.broker.long_work.turns import each_part, together
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.broker.rights import TOPIC, among, refusal
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
-from raftlog.security.acls import Operation
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType
 from raftlog.sharing.share_sessions import SharedPartition, ShareSession, ShareSessionKey
 
@@ -25,6 +28,8 @@ FIRST_EPOCH: Final = 0
 
 FINAL_EPOCH: Final = -1
 """The epoch of a request that ends its share session."""
+
+_TYPES: Final = tuple(AcknowledgeType)
 
 Outcomes = dict[SharedPartition, KafkaError | None]
 """What became of the acknowledgements of each partition; None if they are written."""
@@ -62,13 +67,13 @@ async def acknowledge(broker: BrokerContext, request: RequestContext, message: A
     After the final epoch, what the member still holds is given up.
     """
     said: dict[SharedPartition, list[Any]] = {}
-    for topic in message.topics:
-        for each in topic.partitions:
-            if each.acknowledgement_batches:
-                said.setdefault((topic.topic_id, each.partition_index), []).extend(
-                    each.acknowledgement_batches
-                )
-    refused = await refused_topics(broker, request, {topic_id for topic_id, _ in said})
+
+    def note(topic_id: UUID, each: Any) -> None:
+        if each.acknowledgement_batches:
+            said.setdefault((topic_id, each.partition_index), []).extend(each.acknowledgement_batches)
+
+    await each_part(broker.env, named_partitions(message), lambda each: note(*each))
+    refused = await refused_topics(broker, request, said)
     ended = await together(
         broker.env, said.items(), partial(_begin, broker, message, refused), size_of=lambda part: len(part[1])
     )
@@ -97,65 +102,101 @@ async def _acknowledge(
         raise refused[topic_id]
     renews = getattr(message, "is_renew_ack", False)
     newest = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
-    acknowledgements = [_acknowledgement(each, newest) for each in batches]
+    acknowledgements = await each_part(
+        broker.env,
+        batches,
+        lambda each: _acknowledgement(each, newest),
+        size_of=lambda each: len(each.acknowledge_types),
+    )
     led = await broker.share_partitions.get(SharePartitionKey(message.group_id, topic_id, index))
     await led.acknowledge(message.member_id, acknowledgements)
 
 
 def _acknowledgement(batch: Any, newest: AcknowledgeType) -> Acknowledgement:
-    if any(not 0 <= each <= newest for each in batch.acknowledge_types):
+    types = batch.acknowledge_types
+    if types and not 0 <= min(types) <= max(types) <= newest:
         raise InvalidRequest("an acknowledge type is unknown, or renews in a request that does not say so")
-    return Acknowledgement(
-        batch.first_offset, batch.last_offset, tuple(map(AcknowledgeType, batch.acknowledge_types))
-    )
+    return Acknowledgement(batch.first_offset, batch.last_offset, tuple(map(_TYPES.__getitem__, types)))
+
+
+def named_partitions(message: Any) -> Iterator[tuple[UUID, Any]]:
+    """Yield the partitions of a request, each with its topic."""
+    for topic in message.topics:
+        for each in topic.partitions:
+            yield topic.topic_id, each
 
 
 async def refused_topics(
-    broker: BrokerContext, request: RequestContext, topic_ids: Collection[UUID]
+    broker: BrokerContext, request: RequestContext, partitions: Iterable[SharedPartition]
 ) -> dict[UUID, KafkaError]:
     """Return the errors of topics that are unknown, or that the sender may not read."""
-    names = broker.image().topic_names
-    known = {each: names[each] for each in topic_ids if each in names}
+    names, known, refused = broker.image().topic_names, dict[UUID, str](), dict[UUID, KafkaError]()
+
+    def look_up(topic_id: UUID, _: int) -> None:
+        if topic_id in names:
+            known[topic_id] = names[topic_id]
+        elif topic_id not in refused:
+            refused[topic_id] = UnknownTopicId()
+
+    await each_part(broker.env, partitions, lambda each: look_up(*each))
     may_read = await among(
         broker, request, Operation.READ, TOPIC, frozenset(known.values()), log_if_denied=True
     )
-    refused: dict[UUID, KafkaError] = {each: UnknownTopicId() for each in topic_ids if each not in known}
-    refused |= {each: refusal(TOPIC) for each, name in known.items() if name not in may_read}
-    return refused
+    return refused | {each: refusal(TOPIC) for each, name in known.items() if name not in may_read}
 
 
 # -- leaders -----------------------------------------------------------------------------------------------
 
 
-def leader_fields(broker: BrokerContext, make: Any, partition: SharedPartition, error_code: int) -> Any:
-    """Return the leader for a partition's part of a response; it is unknown unless the error says that it moved."""
-    leader = current_leader(broker, *partition) if error_code in MOVED else None
-    leader_id, leader_epoch = (NO_BROKER, NO_EPOCH) if leader is None else leader
-    return make.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+class NamedLeaders:
+    """The leaders that a response names where a partition's error says that it moved, and their addresses."""
+
+    def __init__(self, broker: BrokerContext, request: RequestContext) -> None:
+        self._broker = broker
+        self._listener = request.listener
+        self._make = response_builders(request.api_key, request.api_version)
+        self._ids = set[int]()
+
+    def fields(self, partition: SharedPartition, error_code: int) -> Any:
+        """Return the leader for a partition's part of a response; without such an error it is unknown."""
+        leader = current_leader(self._broker, *partition) if error_code in MOVED else None
+        leader_id, leader_epoch = (NO_BROKER, NO_EPOCH) if leader is None else leader
+        if leader is not None:
+            self._ids.add(leader_id)
+        return self._make.LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+
+    def endpoints(self) -> Iterator[Any]:
+        """Yield the addresses, once the response has its partitions."""
+        for each in endpoints_of(self._broker, self._ids, self._listener):
+            yield self._make.NodeEndpoint(
+                node_id=each.node_id, host=each.host, port=each.port, rack=each.rack
+            )
 
 
-def node_endpoints(
-    broker: BrokerContext,
-    request: RequestContext,
-    make: Any,
-    errors: Iterable[tuple[SharedPartition, KafkaError | None]],
-) -> tuple[Any, ...]:
-    """Return the addresses of the leaders that a response names."""
-    leaders = [
-        current_leader(broker, *partition)
-        for partition, error in errors
-        if error is not None and error.code in MOVED
-    ]
-    ids = {each[0] for each in leaders if each is not None}
-    return tuple(
-        make.NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-        for each in endpoints_of(broker, ids, request.listener)
+def share_records_api(api_key: ApiKey, handle: Handler) -> Api:
+    """Return the row of an API."""
+    return Api(
+        key=api_key,
+        handle=handle,
+        needs=Demanded(
+            (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
+            by_part=(Right(Operation.READ, ResourceType.TOPIC),),
+        ),
+        max_parts=IN_TURNS,
+        audit=NoChange(),
+        controllers=False,
+        prepared=(2,),
     )
 
 
-def by_topic(partitions: Iterable[SharedPartition]) -> dict[UUID, list[SharedPartition]]:
-    """Return partitions by topic, in order."""
-    topics: dict[UUID, list[SharedPartition]] = {}
-    for each in partitions:
-        topics.setdefault(each[0], []).append(each)
-    return topics
+async def by_topic(
+    broker: BrokerContext, partitions: Iterable[SharedPartition]
+) -> dict[UUID, list[SharedPartition]]:
+    """Return partitions by topic, each once."""
+    topics: dict[UUID, dict[SharedPartition, None]] = {}
+
+    def note(partition: SharedPartition) -> None:
+        topics.setdefault(partition[0], {})[partition] = None
+
+    await each_part(broker.env, partitions, note)
+    return {topic_id: list(some) for topic_id, some in topics.items()}
