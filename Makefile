@@ -114,7 +114,8 @@ interop-groups: $(STAMP)
 	$(BIN)/python -m pytest -m "interop and not java and not go" -n 2 -rs tests/interop $(TEST)
 
 # Programs of ours on Sarama (the newest and 1.43), kafka-go and franz-go: produce, groups, transactions, admin, a killed leader.
-interop-go: $(STAMP) $(GO_PROGRAMS)
+# franz-go's own tests of share groups run as well.
+interop-go: $(STAMP) $(GO_PROGRAMS) build/bin/franz-go-tests
 	$(BIN)/python -m pytest -m go -n 2 -rs tests/interop $(TEST)
 
 # The Java client and Apache Kafka's own tools; Maven fetches them and compiles the programs that use them.
@@ -234,6 +235,9 @@ $(HELM):
 $(GO_PROGRAMS): build/bin/interop-%: $(wildcard tests/interop/go/*.mod tests/interop/go/*/*.go)
 	@command -v go >/dev/null || { echo "there is no go here"; exit 1; }
 	cd tests/interop/go && go build $(if $(filter sarama-1.43,$*),-modfile=sarama-1.43.mod) -o $(abspath $@) ./$(subst -,,$(subst -1.43,,$*))
+
+build/bin/franz-go-tests: tests/interop/go/go.mod
+	cd tests/interop/go && go test -c -o $(abspath $@) github.com/twmb/franz-go/pkg/kgo
 
 $(KUBERNETES_RULES): $(wildcard tests/deploy/kubernetes/*)
 	cd tests/deploy/kubernetes && go build -o $(abspath $@) .
