@@ -202,7 +202,8 @@ class Channel(virtual.Channel):
     def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
         for lane in self._lanes.pop(queue, []):
             lane.close()
-        for done in AdminClient(self.settings).delete_topics([self.topic_of(queue)]).values():
+        admin = AdminClient(self.settings)
+        for done in admin.delete_topics([self.topic_of(queue)]).values():
             done.result()
 
     def _purge(self, queue: str) -> int:
