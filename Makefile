@@ -11,6 +11,7 @@ DEMO_STAMP := $(VENV)/.demo-installed
 SPARK := $(VENV)/.spark-installed
 DOCS := $(VENV)/.docs-installed
 CONSOLE := $(VENV)/.console-installed
+CELERY := $(VENV)/.celery-installed
 HELM := build/bin/helm
 KUBERNETES_RULES := build/bin/kubernetes-rules
 CONTROL_PLANE := build/bin/control-plane
@@ -22,7 +23,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test reversed console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
+.PHONY: demo test reversed celery-test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
 	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test kubernetes-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow newest constraints nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -45,6 +46,10 @@ console-test: $(CONSOLE)
 	@command -v chromium >/dev/null || { echo "there is no chromium here: apt-get install chromium"; exit 1; }
 	if command -v npm >/dev/null; then cd tests/console/javascript && npm ci --silent --no-audit --no-fund --fetch-retries=5; fi
 	$(BIN)/python -m pytest -m console tests/console $(TEST)
+
+# Celery on share groups: the example's own tests kill a worker and a leader.
+celery-test: $(CELERY)
+	$(BIN)/python -m pytest -m nightly tests/testing/test_celery_example.py $(TEST)
 
 # The pictures of the documentation, made of a real cluster's console.
 console-pictures: $(CONSOLE)
@@ -109,7 +114,8 @@ interop-groups: $(STAMP)
 	$(BIN)/python -m pytest -m "interop and not java and not go" -n 2 -rs tests/interop $(TEST)
 
 # Programs of ours on Sarama (the newest and 1.43), kafka-go and franz-go: produce, groups, transactions, admin, a killed leader.
-interop-go: $(STAMP) $(GO_PROGRAMS)
+# franz-go's own tests of share groups run as well.
+interop-go: $(STAMP) $(GO_PROGRAMS) build/bin/franz-go-tests
 	$(BIN)/python -m pytest -m go -n 2 -rs tests/interop $(TEST)
 
 # The Java client and Apache Kafka's own tools; Maven fetches them and compiles the programs that use them.
@@ -184,7 +190,7 @@ newest:
 	$(MAKE) VENV=build/newest CONSTRAINTS= lint test
 
 constraints:
-	build/newest/bin/python -m pip install --quiet --editable '.[demo,oauth,spark,tls]' --group dev --group docs --group console-tests
+	build/newest/bin/python -m pip install --quiet --editable '.[demo,oauth,spark,tls]' --group dev --group docs --group celery-tests --group console-tests
 	{ echo '# Written by make constraints.'; build/newest/bin/python -m pip freeze --exclude-editable; } >build/constraints
 	mv build/constraints deploy/constraints.txt
 
@@ -230,6 +236,9 @@ $(GO_PROGRAMS): build/bin/interop-%: $(wildcard tests/interop/go/*.mod tests/int
 	@command -v go >/dev/null || { echo "there is no go here"; exit 1; }
 	cd tests/interop/go && go build $(if $(filter sarama-1.43,$*),-modfile=sarama-1.43.mod) -o $(abspath $@) ./$(subst -,,$(subst -1.43,,$*))
 
+build/bin/franz-go-tests: tests/interop/go/go.mod
+	cd tests/interop/go && go test -c -o $(abspath $@) github.com/twmb/franz-go/pkg/kgo
+
 $(KUBERNETES_RULES): $(wildcard tests/deploy/kubernetes/*)
 	cd tests/deploy/kubernetes && go build -o $(abspath $@) .
 
@@ -248,6 +257,10 @@ $(SPARK): $(STAMP)
 $(CONSOLE): $(STAMP)
 	$(PIP) --editable . --group dev --group console-tests
 	@touch $(CONSOLE)
+
+$(CELERY): $(STAMP)
+	$(PIP) --editable . --group dev --group celery-tests
+	@touch $(CELERY)
 
 $(DOCS): $(STAMP)
 	$(PIP) --editable . --group dev --group docs

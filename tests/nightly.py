@@ -53,6 +53,7 @@ PARTS = (
     Part("fuzz", variables=("FRAMES=20000000",)),
     Part("fuzz-live", variables=("FRAMES=2000000",)),
     Part("slow"),
+    Part("celery-test"),
     Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
     Part("interop-go", needs=("go",), variables=("RAFTLOG_SOAK_SECONDS=3600",)),

@@ -22,8 +22,31 @@ LINE_BYTES = 64 << 20
 Value = int | str
 """A record's value, unique within its key; never sent again above the client."""
 
-Function = Literal["assign", "subscribe", "send", "poll", "txn", "crash", "debug"]
+Function = Literal[
+    "assign",
+    "subscribe",
+    "send",
+    "poll",
+    "txn",
+    "crash",
+    "debug",
+    "join",
+    "acquire",
+    "acknowledge",
+    "start-offsets",
+]
 Outcome = Literal["invoke", "ok", "fail", "info"]
+
+
+class QueueTerms(msgspec.Struct, kw_only=True):
+    """The share group's configs, and how long a replaced leader may go on, as the checker of queues needs them."""
+
+    lock_s: float
+    """`share.record.lock.duration.ms`."""
+    limit: int
+    """`share.delivery.count.limit`."""
+    stale_s: float
+    """A broker that was paused or cut off does not know of its successor, at most for so long."""
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -34,6 +57,8 @@ class Header(msgspec.Struct, kw_only=True):
     workload: str = ""
     seed: int | None = None
     allowed: list[str] = []
+    queue: QueueTerms | None = None
+    """Where members of a share group consume."""
 
 
 class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -43,6 +68,10 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     `["send", key, [offset or None, value]]`, and `["poll"]`, completed `["poll", {key: [[offset, value], …]}]`. The
     known facts of an `info` operation are kept in it. `process` does one operation at a time; after `info` on `crash`
     it never comes back.
+
+    Members of a share group `join` with keys. They complete `["acquire", {key: [[offset, value, delivery count], …]}]`.
+    They acknowledge `[kind, key, [offset, …]]`, completed `[kind, key, [offset, …], outcome]`; a kind is accept,
+    release or reject. `["start-offsets", {key: offset}]` is what the group's coordinator reported.
     """
 
     index: int
@@ -57,7 +86,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     seek_to_beginning: bool = False
     group: str = ""
     """The group of the offsets that a transaction commits, after the records that it polled. Its subscribes name it
-    too."""
+    too, and so do all operations on a share group."""
 
 
 class Recorder:
@@ -211,6 +240,23 @@ class _MicroOperation(msgspec.Struct, array_like=True, forbid_unknown_fields=Tru
     value: Value | tuple[Number | None, Value] | None = None
 
 
+class _Acquired(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    f: Literal["acquire"]
+    found: dict[str, list[tuple[Number, Value, Number]]] = {}
+
+
+class _Acknowledged(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    kind: Literal["accept", "release", "reject"]
+    key: str
+    offsets: list[Number]
+    outcome: Literal["ok", "fail", "info"] | None = None
+
+
+class _StartOffsets(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    f: Literal["start-offsets"]
+    found: dict[str, Number] = {}
+
+
 _decode_header = msgspec.json.Decoder(Header).decode
 _decode_op = msgspec.json.Decoder(Op).decode
 
@@ -245,8 +291,12 @@ def _validate(op: Op) -> None:
             raise msgspec.ValidationError(f"{name} {number} is no 64-bit number")
     if not op.value:
         return
-    if op.f in ("assign", "subscribe"):
+    if op.f in ("assign", "subscribe", "join"):
         msgspec.convert(op.value, list[str])
+    elif op.f == "acknowledge":
+        msgspec.convert(op.value, list[_Acknowledged])
+    elif op.f in ("acquire", "start-offsets"):
+        msgspec.convert(op.value, list[_Acquired] if op.f == "acquire" else list[_StartOffsets])
     elif op.f in ("send", "poll", "txn"):
         for each in msgspec.convert(op.value, list[_MicroOperation]):
             if op.f not in (each.f, "txn"):

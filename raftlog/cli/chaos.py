@@ -215,7 +215,13 @@ class Session:
         except Unavailable:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        header = Header(place=kind.name, workload="log", seed=self._seed, allowed=list(case.expect.allowed))
+        header = Header(
+            place=kind.name,
+            workload="log",
+            seed=self._seed,
+            allowed=list(case.expect.allowed),
+            queue=case.queue_terms,
+        )
         history = HistoryFile(folder / run_folder.HISTORY, header)
         try:
             runner = Runner(

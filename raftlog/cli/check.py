@@ -52,6 +52,13 @@ def run(
     txn        several of both
     assign     keys; also subscribe; "seek_to_beginning": true rewinds them
     crash      nothing: the process is gone for good (info)
+
+    \b
+    Members of a share group join keys, acquire records and acknowledge them:
+    {..., "type": "ok", "f": "acquire", "group": "g",
+     "value": [["acquire", {"t0-0": [[12, 7, 1]]}]]}
+    {..., "type": "ok", "f": "acknowledge", "group": "g",
+     "value": [["accept", "t0-0", [12], "ok"]]}
     """
     from raftlog_chaos.history import HistoryError
 

@@ -59,6 +59,17 @@ ANOMALIES: dict[str, Anomaly] = {
     ),
     "left-out": Anomaly("a group consumed what lies behind a value, and never that value", ours=True),
     "unwritten-read": Anomaly("a value was read that nobody had begun to send", ours=True),
+    "delivered-again": Anomaly(
+        "a share group delivered a record after it was accepted or rejected", ours=True
+    ),
+    "undelivered": Anomaly(
+        "a share group neither settled a record nor delivered it as often as it may", ours=True
+    ),
+    "two-holders": Anomaly("a share group gave a record to one member while another had its lock", ours=True),
+    "delivery-count": Anomaly(
+        "a share group delivered a record with a count that is too low or too high", ours=True
+    ),
+    "start-offset-back": Anomaly("the start offset of a share group went back", ours=True),
     "never-ok": Anomaly("a function was tried and never once succeeded"),
 }
 

@@ -14,6 +14,7 @@ from raftlog_chaos.checkers.findings import Findings
 from raftlog_chaos.checkers.metrics import Consumption, Lag, Tally
 from raftlog_chaos.checkers.offsets import check_offsets
 from raftlog_chaos.checkers.polls import Polls
+from raftlog_chaos.checkers.queues import QUEUE, check_queues
 from raftlog_chaos.checkers.reads import Reads, check_early_reads
 from raftlog_chaos.checkers.sends import RealTime, Sends
 from raftlog_chaos.checkers.steps import steps
@@ -42,6 +43,8 @@ def judge(header: Header, ops: Iterable[Op]) -> Verdict:
     check_writes(evidence, findings)
     check_early_reads(evidence, findings)
     lag, consumption = _check_steps(history, evidence, findings)
+    if QUEUE & tally.counts.keys():
+        check_queues(history, header.queue, findings)
     findings.fetch(history)
     for name, examples in findings.examples.items():
         for finding in examples:
@@ -71,6 +74,8 @@ def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) 
     realtime, dependencies = RealTime(evidence, findings), Dependencies(evidence)
     lag, consumption, transactions = Lag(), Consumption(evidence), Transactions(evidence, findings)
     for step in steps(history, evidence):
+        if step.op.f in QUEUE:
+            continue
         lag.take(step.op)
         realtime.take(step)
         if step.op.type == "invoke":

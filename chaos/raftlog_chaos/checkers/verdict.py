@@ -18,6 +18,7 @@ SHOWN_OPS = 6
 SHOWN_RECORDS = 6
 SHOWN_MICRO = 4
 WIDTH = 150
+ACKNOWLEDGEMENTS = ("accept", "release", "reject")
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class Verdict:
             shown = ", ".join(
                 f"{outcomes[each]:,} {each}" for each in ("ok", "fail", "info") if each in outcomes
             )
-            yield f"          {f:<10}{shown or 'pending'}"
+            yield f"          {f:<9} {shown or 'pending'}"
         yield (
             f"values    {metrics['sends_ok']:,} acknowledged, {metrics['sends_info']:,} of unknown outcome, "
             f"{metrics['sends_fail']:,} refused; {metrics['values_read']:,} read"
@@ -159,7 +160,11 @@ def _micro(micro: Any, finding: Finding) -> str:
         what = micro[2]
         offset, value = what if isinstance(what, list | tuple) else (None, what)
         return f"{micro[1]} ← {value!r}{'' if offset is None else f' at {offset}'}"
+    if micro[0] in ACKNOWLEDGEMENTS:
+        return f"{micro[0]} {micro[1]} {_shown_offsets(micro[2])}{f' {micro[3]}' if len(micro) > 3 else ''}"
     found = (micro[1] or {}) if len(micro) > 1 else {}
+    if micro[0] == "start-offsets":
+        return "  ".join(f"{key} begins at {offset}" for key, offset in found.items())
     keys = [finding.key] if finding.key in found else list(found)[:2]
     return "  ".join(f"{key} → {_records(found[key], finding.about)}" for key in keys) or "poll"
 
@@ -168,7 +173,7 @@ def _records(pairs: list[list[Any]], about: tuple[Value, ...]) -> str:
     """Show the relevant records and their neighbours."""
     if len(pairs) <= SHOWN_RECORDS:
         return _shown(pairs)
-    hits = [at for at, (_, value) in enumerate(pairs) if value in about]
+    hits = [at for at, (_, value, *_count) in enumerate(pairs) if value in about]
     middle = hits[0] if hits else 0
     begin = max(0, min(middle - SHOWN_RECORDS // 2, len(pairs) - SHOWN_RECORDS))
     window = pairs[begin : begin + SHOWN_RECORDS]
@@ -177,7 +182,15 @@ def _records(pairs: list[list[Any]], about: tuple[Value, ...]) -> str:
 
 
 def _shown(pairs: list[list[Any]]) -> str:
-    return " ".join(f"{offset}:{value!r}" for offset, value in pairs)
+    """A record of a share group has its delivery count too."""
+    return " ".join(
+        f"{offset}:{value!r}{''.join(f'({each}x)' for each in count)}" for offset, value, *count in pairs
+    )
+
+
+def _shown_offsets(offsets: list[int]) -> str:
+    more = f" … ({len(offsets):,} offsets)" if len(offsets) > SHOWN_RECORDS else ""
+    return " ".join(map(str, offsets[:SHOWN_RECORDS])) + more
 
 
 def _clipped(line: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from raftlog_chaos.checkers import judge
 from raftlog_chaos.checkers.verdict import Verdict
 from raftlog_chaos.history import Header, HistoryFile, Op, StoredHistory
-from raftlog_chaos.power_cut.loads import LOADS
+from raftlog_chaos.power_cut.loads import LOADS, QUEUE_TERMS
 from raftlog_chaos.power_cut.words import Changed, Committed, Found, LoadState, Logged, Reached, Said, Word
 from raftlog_chaos.runs.landmarks import violations
 
@@ -37,7 +37,13 @@ class Book:
         self._log = (folder / "nodes.log").open("a")
         self._histories = {
             name: HistoryFile(
-                self._path(name), Header(place=f"a guest on {file_system}", workload=name, seed=seed)
+                self._path(name),
+                Header(
+                    place=f"a guest on {file_system}",
+                    workload=name,
+                    seed=seed,
+                    queue=QUEUE_TERMS if name == "queue" else None,
+                ),
             )
             for name in LOADS
         }

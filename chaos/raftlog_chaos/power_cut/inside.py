@@ -25,7 +25,15 @@ import msgspec
 from raftlog.testing.ports import LOOPBACK
 from raftlog.testing.progress import Stalled, Wait, signs_of_descendants
 from raftlog_chaos.history import Op, Recorder
-from raftlog_chaos.power_cut.loads import LOADS, ChangedSetting, NotingPorts, identities, reader_of, resume
+from raftlog_chaos.power_cut.loads import (
+    LOADS,
+    ChangedSetting,
+    NotingPorts,
+    identities,
+    queue_of,
+    reader_of,
+    resume,
+)
 from raftlog_chaos.power_cut.watch import Watch
 from raftlog_chaos.power_cut.words import (
     GAVE_UP,
@@ -44,6 +52,8 @@ from raftlog_chaos.power_cut.words import (
 from raftlog_chaos.testbeds.processes import look
 from raftlog_chaos.workloads.log_workload import LogWorkload
 from raftlog_chaos.workloads.port import REQUEST_TIMEOUT_S, Definite, Indefinite
+from raftlog_chaos.workloads.queue_port import stock_queue_ports
+from raftlog_chaos.workloads.queue_workload import QueueWorkload
 from raftlog_chaos.workloads.stock import COMMON
 
 SERIAL_LINE: Final = "/dev/tty1"
@@ -138,6 +148,7 @@ class Boot:
             **COMMON,
         }
         self._ports_of_clients = NotingPorts(settings, self._note_commit)
+        self._queue_ports = stock_queue_ports(str(settings["bootstrap.servers"]), COMMON)
         self._recorders = {name: self._recorder(name, plan.loads.get(name, LoadState())) for name in LOADS}
         self._dev: asyncio.subprocess.Process | None = None
         self._said: list[str] = []
@@ -280,6 +291,7 @@ class Boot:
         for key, offset in missing.items():
             self._found(f"{key}: not read up to offset {offset}, which was acknowledged")
         self._tell_faults(load)
+        await self._empty_queue(name)
         written, acked = load.generator.written, load.generator.acked
         self.plan.loads[name] = LoadState(written=dict(written), acked=dict(acked))  # transformers went on
 
@@ -291,7 +303,18 @@ class Boot:
                 await port.take_id(identity)
             await port.close()
 
-    def _tell_faults(self, load: LogWorkload) -> None:
+    async def _empty_queue(self, name: str) -> None:
+        """Let workers accept all that is left of a share group's records."""
+        queue = queue_of(name, self._recorders[name], self._queue_ports, self._chance)
+        if queue is None:
+            return
+        queue.start()
+        left = await queue.finish(self.plan.loads[name].acked, self.plan.stall_s)
+        for key, offset in left.items():
+            self._found(f"{key}: the share group begins at {queue.starts.get(key)}, before offset {offset}")
+        self._tell_faults(queue)
+
+    def _tell_faults(self, load: LogWorkload | QueueWorkload) -> None:
         for each in load.faults:
             self._found(each)
         load.faults.clear()
@@ -338,11 +361,13 @@ class Boot:
     # -- the loads
 
     async def _load(self) -> None:
-        loads = []
+        loads: list[LogWorkload | QueueWorkload] = []
         for name in LOADS:
             state = self.plan.loads.get(name, LoadState())
             recorder = self._recorders[name]
             loads.append(resume(name, state, recorder, self._ports_of_clients, self._chance))
+            queue = queue_of(name, recorder, self._queue_ports, self._chance)
+            loads += [queue] if queue is not None else []
         for each in loads:
             each.start()
         changing = asyncio.create_task(asyncio.to_thread(self._change_settings))

@@ -1,4 +1,5 @@
-"""The loads of a power cut: plain writers, transactions with read-process-write, and groups that commit what they read.
+"""The loads of a power cut: plain writers, transactions with read-process-write, groups that commit what they read, and
+a share group.
 
 Each is the stock workload with a history of its own. It goes on after a cut: on the same partitions, in the same
 groups, with the same transactional ids.
@@ -11,11 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from raftlog_chaos.history import Recorder
+from raftlog_chaos.history import QueueTerms, Recorder
 from raftlog_chaos.power_cut.words import LoadState
 from raftlog_chaos.workloads.generator import LogOptions
 from raftlog_chaos.workloads.log_workload import LogWorkload, OpenPort
 from raftlog_chaos.workloads.port import REQUEST_TIMEOUT_S, Kind
+from raftlog_chaos.workloads.queue_workload import QueueOptions, QueuePorts, QueueWorkload
 from raftlog_chaos.workloads.stock import StockPort, create_topic
 
 TOPIC: Final = {"min.insync.replicas": "2", "segment.bytes": "16384"}
@@ -28,13 +30,35 @@ LOADS: Final[Mapping[str, LogOptions]] = {
     "groups": LogOptions(
         prefix="groups", clients=0, writers=1, readers=2, members=2, subscribe=True, rate=60.0, **COMMON
     ),
+    "queue": LogOptions(
+        prefix="queue",
+        clients=0,
+        writers=1,
+        readers=0,
+        keys=2,
+        partitions=2,
+        rate=20.0,
+        **{**COMMON, "writes_per_key": 1_000_000},
+    ),
 }
+QUEUE_TERMS: Final = QueueTerms(lock_s=5.0, limit=10, stale_s=5.0)
+"""A boot takes longer than `stale_s`, so a settled record that comes back after a cut was lost."""
+QUEUE: Final = QueueOptions(
+    group="queue-workers", keys=("queue0-0", "queue0-1"), workers=2, terms=QUEUE_TERMS, crash_every_s=20.0
+)
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.segment.bytes": "4096",
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.segment.bytes": "4096",
+    "group.share.record.lock.duration.ms": f"{QUEUE_TERMS.lock_s * 1000:g}",
+    "group.share.min.record.lock.duration.ms": "1000",
+    "group.share.delivery.count.limit": str(QUEUE_TERMS.limit),
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.state.topic.segment.bytes": "4096",
+    "share.coordinator.state.topic.prune.interval.ms": "2000",
+    "share.coordinator.snapshot.update.records.per.snapshot": "20",
     "log.cleaner.backoff.ms": "200",
     "log.cleaner.min.cleanable.ratio": "0.01",
     "log.flush.offset.checkpoint.interval.ms": "2000",
@@ -149,6 +173,11 @@ def _resumed(
     load = LogWorkload(recorder, open_port, chance, options)
     load.resume(state.written, state.acked)
     return load
+
+
+def queue_of(name: str, recorder: Recorder, ports: QueuePorts, chance: random.Random) -> QueueWorkload | None:
+    """Return the workers that consume what a load writes; None for other loads than the queue's."""
+    return QueueWorkload(recorder, ports, chance, QUEUE) if name == "queue" else None
 
 
 def identities(name: str) -> list[str]:

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 
+from raftlog_chaos.checkers.queues import DEFAULTS
+from raftlog_chaos.history import QueueTerms
 from raftlog_chaos.testbeds.testbed import NODE_ID
 
 T = TypeVar("T")
@@ -39,6 +41,8 @@ class Workload:
     """They write with acks=1."""
     transformers: int = bounded(0, 0, 64)
     """Members of one group that turn each record into another record, in a transaction with the group's offsets."""
+    workers: int = bounded(0, 0, 64)
+    """Members of one share group, which accept, release and reject each record."""
     subscribe: bool = False
     """Readers are members of groups, else they assign partitions to themselves."""
     members: int = bounded(1, 1, 64)
@@ -136,6 +140,15 @@ class Case:
         workload = self.workload
         sought = any(each.endswith("-coordinator") for each in self.faults.names)
         return sought or workload.transactions or workload.transformers > 0
+
+    @property
+    def queue_terms(self) -> QueueTerms | None:
+        """The terms of the share group, if there are workers."""
+        if not self.workload.workers:
+            return None
+        lock_ms = float(self.settings.get("group.share.record.lock.duration.ms", DEFAULTS.lock_s * 1000))
+        limit = int(self.settings.get("group.share.delivery.count.limit", DEFAULTS.limit))
+        return QueueTerms(lock_s=lock_ms / 1000, limit=limit, stale_s=DEFAULTS.stale_s)
 
     def lasting(self, seconds: float) -> Case:
         """Return the same case with faults for so many seconds; of a shorter one less is expected."""

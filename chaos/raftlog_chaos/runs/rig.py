@@ -11,6 +11,7 @@ from raftlog_chaos.runs.commit_meter import CommitMeter
 from raftlog_chaos.runs.meter import Meter
 from raftlog_chaos.testbeds.testbed import Testbed
 from raftlog_chaos.workloads.log_workload import OpenPort
+from raftlog_chaos.workloads.queue_workload import QueuePorts
 
 
 class OpenTestbed(Testbed, Protocol):
@@ -55,5 +56,7 @@ class Rig(NamedTuple):
     """Clients that hang in a call. The list grows during the run."""
     open_commit_meter: Callable[[str], CommitMeter] | None = None
     """Opens a meter of coordinators, from a topic; None if the clients have no transactions."""
+    queue_ports: QueuePorts | None = None
+    """Open the clients of a share group; None if there are none."""
     signs: Callable[[], Signs] = no_signs
     """Returns signs of progress of the nodes' processes, if there are processes."""

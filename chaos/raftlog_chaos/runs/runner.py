@@ -25,6 +25,7 @@ from raftlog_chaos.runs.meter import Beats, Meter
 from raftlog_chaos.runs.record import Phase, Record, injections
 from raftlog_chaos.runs.rig import Rig
 from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
+from raftlog_chaos.workloads.queue_workload import QueueOptions, QueueWorkload
 
 METER_TOPIC: Final = "heartbeats"
 METER_PARTITIONS: Final = 3
@@ -83,6 +84,11 @@ class Runner:
         self._workload = LogWorkload(
             self._recorder, ground.open_port, random.Random(chance.random()), options_of(case)
         )
+        self._queue: QueueWorkload | None = None
+        if case.queue_terms is not None and ground.queue_ports is not None:
+            self._queue = QueueWorkload(
+                self._recorder, ground.queue_ports, random.Random(chance.random()), queue_options_of(case)
+            )
         self._meter: Meter | None = None
         self._commit_meter: CommitMeter | None = None
         self._stalled = ""
@@ -160,8 +166,9 @@ class Runner:
 
     def _progress(self) -> str:
         tally = self.record.tally
+        settled = f", {len(self._queue.settled)} of a queue" if self._queue else ""
         acks = sum(len(each.acked_at) for each in self._meter.beats) if self._meter else 0
-        return f"{tally.acked} writes and {acks} beats acknowledged, {tally.read} records read"
+        return f"{tally.acked} writes and {acks} beats acknowledged, {tally.read} records read{settled}"
 
     def _wait(self, what: str, seen: Callable[[], object], *, stall_s: float = STALL_S) -> Wait:
         return Wait(what, seen=seen, signs=self._ground.signs, clock=self._loop.time, stall_s=stall_s)
@@ -188,6 +195,8 @@ class Runner:
             self._commit_meter = self._ground.open_commit_meter(METER_TOPIC)
             await self._commit_meter.start()
         self._workload.start()
+        if self._queue is not None:
+            self._queue.start()
 
     async def _heal(self) -> None:
         self._see_fallen()
@@ -216,6 +225,13 @@ class Runner:
             if meter is not None:
                 await meter.stop()
         missing = await self._workload.finish(STALL_S, signs=self._ground.signs)
+        if self._queue is not None:
+            due = self._workload.generator.acked
+            left = await self._queue.finish(due, STALL_S, signs=self._ground.signs)
+            self.record.troubles += [
+                f"{key}: the share group begins at {self._queue.starts.get(key)}, but {offset} was acknowledged"
+                for key, offset in sorted(left.items())
+            ]
         self.record.read_all = not missing
         self.record.troubles += [
             f"{key}: not read up to offset {offset}, which was acknowledged"
@@ -244,6 +260,10 @@ class Runner:
         async with self._phase("end"):
             await self._workload.close()
         self.record.troubles += self._workload.faults
+        if self._queue is not None:
+            async with self._phase("end of the queue"):
+                await self._queue.close()
+            self.record.troubles += self._queue.faults
         self.record.left_behind = list(self._ground.left_behind)
 
 
@@ -278,6 +298,22 @@ def options_of(case: Case) -> LogOptions:
         writes_per_key=workload.writes_per_key,
         longest=workload.longest,
         crash_every_s=workload.crash_every_s,
+    )
+
+
+def queue_options_of(case: Case) -> QueueOptions:
+    """Return the options of a case's workers: they read every topic that is written to."""
+    log, terms = options_of(case), case.queue_terms
+    assert terms is not None
+    topics = -(-log.keys // log.partitions)
+    return QueueOptions(
+        group=f"{log.prefix}-queue",
+        keys=tuple(
+            f"{log.prefix}{topic}-{index}" for topic in range(topics) for index in range(log.partitions)
+        ),
+        workers=case.workload.workers,
+        terms=terms,
+        crash_every_s=log.crash_every_s,
     )
 
 

@@ -78,6 +78,7 @@ def stock_rig(testbed: OpenTestbed, *, retries: bool = True, racks: Sequence[str
 
     `retries`: whether the meter retries.
     """
+    from raftlog_chaos.workloads.queue_port import stock_queue_ports
     from raftlog_chaos.workloads.stock import StockPorts
 
     ports = StockPorts(testbed.bootstrap, testbed.client_settings, racks)
@@ -95,5 +96,6 @@ def stock_rig(testbed: OpenTestbed, *, retries: bool = True, racks: Sequence[str
         time.time,
         ports.left_behind,
         open_commit_meter,
+        stock_queue_ports(testbed.bootstrap, testbed.client_settings),
         signs_of_descendants,
     )

@@ -45,6 +45,11 @@ def test_the_table_follows_jepsens():
         "torn-transaction",
         "processed-twice",
         "left-out",
+        "delivered-again",
+        "undelivered",
+        "two-holders",
+        "delivery-count",
+        "start-offset-back",
     }
 
 
