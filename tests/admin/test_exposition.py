@@ -262,6 +262,16 @@ async def test_share_groups_are_exported_by_group_and_topic_in_bounded_series() 
     assert len(in_kafka) == metrics_shares.MOST_SERIES
 
 
+async def test_pairs_without_a_lag_are_counted() -> None:
+    """The node leads none of the share partitions that it coordinates."""
+    node = Node()
+    found = await scraping.gather(view(node), node, LoopLag())
+    found.shares.clear()
+    told = {each.name: each for each in parse("".join(slices(families(found, "all"))))}
+    assert len(told["raftlog_share_group_lag"].samples) == metrics_shares.MOST_SERIES
+    assert told["raftlog_share_series_left_out"].samples[0].value == SHARES / 2 - metrics_shares.MOST_SERIES
+
+
 async def test_lag_is_exported_where_the_end_is_known() -> None:
     """A position beyond the end is no lag. The lag of a partition of another broker is not guessed."""
     node = Node()
