@@ -1,9 +1,8 @@
 """Metrics of share groups (KIP-932): raftlog's own names, and Kafka's.
 
 Series are bounded: by the number of groups that a leader counts by themselves (`raftlog.sharing.delivery_history`), and
-by MOST_SERIES pairs of a group and a topic, or share partitions under Kafka's names. A share partition is here while its
-leader has it in memory: from its first member until it is idle and others need the room. The lag is by the share
-coordinators, which also know groups without members.
+by MOST_SERIES. A share partition is here while its leader has it in memory: from its first member until it is idle and
+others need the room. The lag is by the share coordinators, which also know groups without members.
 """
 
 from __future__ import annotations
