@@ -18,6 +18,7 @@ from raftlog.base.lateness import Lateness
 from raftlog.base.log import LogState, log_state
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
 from raftlog.base.record_ages import Ages
+from raftlog.base.schema_log import SchemaLogPort
 from raftlog.base.turns import TurnQueue
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
@@ -174,6 +175,10 @@ class NodeView:
     """The faults that a node with --enable-faults can do to itself; None without."""
     transactions: Callable[[], TransactionPort] | None = None
     """Returns the port for transactions of the whole cluster; None without the broker role."""
+    schema_log: SchemaLogPort | None = None
+    """This node's replica of the schema registry's store; None without the broker role."""
+    registry: Any = None
+    """The schema registry; set by the server that serves it."""
     started_ms: int = field(init=False)
     """Unix time at which this was made, when the node started."""
     never_in_sync: set[TopicPartition] | None = None

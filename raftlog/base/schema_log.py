@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
+
+from raftlog.base.errors import NotLeaderOrFollower
+from raftlog.base.types import NO_EPOCH
 
 
 class SchemaLogBounds(NamedTuple):
@@ -18,11 +21,11 @@ class SchemaLogBounds(NamedTuple):
     """The epoch in which this node leads; -1 if it does not, or may have been replaced."""
 
 
+NO_REPLICA: Final = SchemaLogBounds(None, 0, 0, 0, NO_EPOCH)
+
+
 class SchemaLogPort(Protocol):
     """One node's replica of the store."""
-
-    def leader(self) -> int:
-        """Return the broker that leads it, or -1."""
 
     def exists(self) -> bool:
         """Return whether the topic is there."""
@@ -49,3 +52,35 @@ class SchemaLogPort(Protocol):
 
     def close(self) -> None:
         """Stop following the replica."""
+
+
+class NoSchemaLog:
+    """Of a node that is no broker, and so has no replica."""
+
+    def exists(self) -> bool:
+        """Return True: the brokers create the topic."""
+        return True
+
+    async def create(self) -> None:
+        """Do nothing."""
+
+    def bounds(self) -> SchemaLogBounds:
+        """Return that there is no replica."""
+        return NO_REPLICA
+
+    async def read(self, offset: int) -> bytes:
+        """Raise AssertionError: there is nothing to read."""
+        raise AssertionError(f"no replica has offset {offset}")
+
+    def append(
+        self, records: tuple[tuple[bytes, bytes | None], ...], *, at: int, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Raise NotLeaderOrFollower."""
+        raise NotLeaderOrFollower
+
+    async def changed(self) -> None:
+        """Raise AssertionError: nothing changes."""
+        raise AssertionError("a node without a replica follows none")
+
+    def close(self) -> None:
+        """Do nothing."""

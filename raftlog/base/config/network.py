@@ -104,13 +104,15 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | None:
+def http_url(
+    settings: Mapping[str, str], host: str, *, nearby: bool, listener: str = "raftlog.admin.listener"
+) -> str | None:
     """Return the URL of a broker's HTTP API by its settings; None without an API, or if it is local to its machine.
 
-    `host` is the advertised host; `nearby`: it is on this machine.
+    `host` is the advertised host; `nearby`: it is on this machine. `listener`: another setting for another API.
     """
     try:
-        bound, port = parse_address(settings.get("raftlog.admin.listener", ""))
+        bound, port = parse_address(settings.get(listener, ""))
     except ValueError:
         return None
     if not port or (is_loopback(bound) and not nearby):

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.errors import NONE, LeaderNotAvailable, NotLeaderOrFollower, PolicyViolation
-from raftlog.base.schema_log import SchemaLogBounds
+from raftlog.base.schema_log import NO_REPLICA, SchemaLogBounds
 from raftlog.base.types import NO_BROKER, NO_EPOCH, SCHEMAS_TOPIC
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.controller_requests import wait_for_image
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 INDEX: Final = 0
 READ_BYTES: Final = 256 * 1024
-NO_BOUNDS: Final = SchemaLogBounds(None, 0, 0, 0, NO_EPOCH)
 
 
 class SchemaLog:
@@ -37,11 +36,6 @@ class SchemaLog:
         self._moved = asyncio.Event()
         self._parked_on: Partition | None = None
         broker.replicas.role_listeners.append(self._moved.set)
-
-    def leader(self) -> int:
-        """Return the broker that leads the partition by this broker's metadata, or NO_BROKER."""
-        state = self._broker.image().partition(SCHEMAS_TOPIC, INDEX)
-        return NO_BROKER if state is None or is_doubtful(self._broker, state) else state.leader
 
     def exists(self) -> bool:
         """Return whether the topic is there."""
@@ -58,8 +52,9 @@ class SchemaLog:
         """Return where the replica begins and ends; without a `topic_id` this broker has none."""
         partition = find_replica(self._broker, SCHEMAS_TOPIC, INDEX)
         if partition is None:
-            return NO_BOUNDS
-        leads = partition.is_leader and self.leader() == self._broker.config.node_id
+            return NO_REPLICA
+        state = self._broker.image().partition(SCHEMAS_TOPIC, INDEX)
+        leads = partition.is_leader and state is not None and not is_doubtful(self._broker, state)
         return SchemaLogBounds(
             partition.topic_id,
             partition.log_start_offset,

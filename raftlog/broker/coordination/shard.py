@@ -213,7 +213,7 @@ class CoordinatorShard(Generic[C, R]):
         replay = self._new_replay()
         offset = partition.log_start_offset
         while offset < end_offset:
-            records = await read_committed(self._env, partition, offset)
+            records = await self._read(partition, offset)
             await self._env.turns.next()  # twenty partitions gained at once are not read in one turn
             offset = await self._feed(replay, records)
         return replay
@@ -221,6 +221,9 @@ class CoordinatorShard(Generic[C, R]):
     async def _feed(self, replay: R, records: bytes) -> int:
         """Let the reader replay whole batches. Returns the next offset to read."""
         return replay.feed(records)
+
+    async def _read(self, partition: Partition, offset: int) -> bytes:
+        return await read_committed(self._env, partition, offset)
 
     def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
         now_ms = self._env.ages.latest_ms()
