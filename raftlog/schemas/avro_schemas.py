@@ -7,6 +7,7 @@ and the comparison of two schemas counts its steps.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -20,6 +21,7 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 MAX_STEPS: Final = 20_000
 """Pairs of types that a comparison of two schemas looks at."""
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INT_BITS: Final = {"int": 31, "long": 63}
 
 
@@ -104,8 +106,16 @@ def parse(text: str, named: Sequence[Named]) -> Any:
     return parsed
 
 
-def _defaults(root: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each field with a default: its name, its type and the default."""
+def _check_field(path: str, field: Any) -> None:
+    """Check what the package does not: the name of a field, and its default."""
+    if not NAME.fullmatch(str(field.name)):
+        raise invalid_schema(f"{path[:200]!r} is no name of a field")
+    if field.has_default and not _fits(field.type, field.default):
+        raise invalid_schema(f"the default of {path} is not of its type: {json.dumps(field.default)[:100]}")
+
+
+def _fields(root: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each field of a schema, after its record."""
     waiting, seen = [root], set()
     while waiting:
         schema = waiting.pop()
@@ -114,8 +124,7 @@ def _defaults(root: Any) -> Iterator[tuple[str, Any, Any]]:
         seen.add(id(schema))
         if schema.type in ("record", "error"):
             for field in schema.fields:
-                if field.has_default:
-                    yield f"{schema.name}.{field.name}", field.type, field.default
+                yield schema, field
                 waiting.append(field.type)
         elif schema.type == "array":
             waiting.append(schema.items)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from raftlog.base.errors import NONE, LeaderNotAvailable, NotLeaderOrFollower, PolicyViolation
+from raftlog.base.errors import NONE, KafkaError, LeaderNotAvailable, NotLeaderOrFollower, PolicyViolation
 from raftlog.base.schema_log import NO_REPLICA, SchemaLogBounds
 from raftlog.base.types import NO_BROKER, NO_EPOCH, SCHEMAS_TOPIC
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.controller_requests import wait_for_image
 from raftlog.broker.coordination.shard import ALL_ACKS, read_committed
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.partition_lookup import find_replica, is_doubtful
+from raftlog.broker.partition_lookup import is_doubtful
 from raftlog.metadata.image import MetadataImage
 from raftlog.records.batch import build_batch, new_record
 
@@ -48,9 +48,15 @@ class SchemaLog:
             raise LeaderNotAvailable(f"the topic {SCHEMAS_TOPIC} could not be created yet")
         await wait_for_image(self._broker, _has_leader)
 
+    def _replica(self) -> Partition | None:
+        try:
+            return self._broker.replicas.get(SCHEMAS_TOPIC, INDEX)
+        except KafkaError:
+            return None
+
     def bounds(self) -> SchemaLogBounds:
         """Return where the replica begins and ends; without a `topic_id` this broker has none."""
-        partition = find_replica(self._broker, SCHEMAS_TOPIC, INDEX)
+        partition = self._replica()
         if partition is None:
             return NO_REPLICA
         state = self._broker.image().partition(SCHEMAS_TOPIC, INDEX)
@@ -88,7 +94,7 @@ class SchemaLog:
 
     async def changed(self) -> None:
         """Return when the high watermark has moved, or the replica has changed its role, since the last call."""
-        partition = find_replica(self._broker, SCHEMAS_TOPIC, INDEX)
+        partition = self._replica()
         if partition is not self._parked_on:
             self.close()
             self._parked_on = partition
