@@ -92,11 +92,8 @@ def parse(text: str, named: Sequence[Named]) -> Any:
             value = loaded(text)
             check_shape(value)
             parsed = avro.schema.make_avsc_object(value, names)
-            for path, kind, default in _defaults(parsed):
-                if not _fits(kind, default):
-                    raise invalid_schema(
-                        f"the default of {path} is not of its type: {json.dumps(default)[:100]}"
-                    )
+            for record, field in _fields(parsed):
+                _check_field(f"{record.name}.{field.name}", field)
         except avro.errors.AvroException as error:
             raise invalid_schema(str(error)[:500]) from None
         except RecursionError:
