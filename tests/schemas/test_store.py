@@ -1,4 +1,4 @@
-"""Registries on three nodes over one replicated log, whose leadership moves at any moment: never one id for two schemas.
+"""Registries on three nodes over one replicated log whose leadership moves: never one id for two schemas.
 
 The log is a model: a leader's unreplicated tail is lost with its leadership, and a deposed leader may take itself for
 the leader for a while and append in vain.
@@ -245,7 +245,7 @@ def test_no_id_is_ever_given_to_two_schemas(seed: int) -> None:
 
 def test_the_model_finds_an_append_that_does_not_look() -> None:
     """A planted bug: a leader that appends wherever its log ends, in whatever epoch."""
-    with pytest.raises(AssertionError, match="one id for two schemas|was answered"):
+    with pytest.raises(AssertionError, match=r"one id for two schemas|was answered"):
         for seed in range(30):
             run(seed, checks=False)
 
