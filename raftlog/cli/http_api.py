@@ -66,6 +66,11 @@ class HttpApi:
                 self._found = ""
             raise
 
+    def cluster_at(self, url: str) -> str:
+        """Return the id of the cluster whose HTTP API is at a URL, "" if it has none. Raise Failure."""
+        found = self._ask(url, "GET", "/v1/whoami", None, None)
+        return str(found.get("cluster_id") or "") if isinstance(found, dict) else ""
+
     def _ask(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> Any:
         try:
             address = urlsplit(url)
