@@ -99,6 +99,8 @@ class HttpApi:
                     exits.DENIED,
                 ) from None
             where = "set --http or RAFTLOG_HTTP to the address of the HTTP API"
+            if url == LOCAL:
+                where = f"start one with `raftlog dev`, or {where}"
             if isinstance(error, TimeoutError):  # something listens there
                 where = f"the node hangs or is cut off; {SEVERAL}"
             if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
