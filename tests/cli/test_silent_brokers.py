@@ -125,7 +125,7 @@ def run(name: str, address: str, url: str, *more: str) -> tuple[int, bytes, str]
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_without_a_broker_a_command_ends_with_one_line(name: str) -> None:
-    """What it is, where nobody answers, and the code for that; a traceback would be raised here."""
+    """The reason, the address, and the exit code for it; a traceback would be raised here."""
     held = HeldPorts(1)
     where = f"127.0.0.1:{held.ports[0]}"
     held.release()
