@@ -1,6 +1,6 @@
 """Runs everything, one part after the other: `make nightly`. It goes on after a failure, and ends with a table.
 
-Each part is a target of the Makefile, or a slice of one; PARTS="demo sim" runs some. A part that needs a tool which
+Each part is a target of the Makefile, or a slice of its work; PARTS="demo sim" runs some. A part that needs a tool which
 this machine lacks is reported as not run, which is no failure. The output of a part is printed as it comes, and kept in
 a file under --out.
 
