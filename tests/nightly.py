@@ -1,8 +1,8 @@
 """Runs everything, one part after the other: `make nightly`. It goes on after a failure, and ends with a table.
 
-Each part is a target of the Makefile, or a slice of its work; PARTS="demo sim" runs some. A part that needs a tool which
-this machine lacks is reported as not run, which is no failure. The output of a part is printed as it comes, and kept in
-a file under --out.
+Each part is a target of the Makefile, or a slice of its work; PARTS="demo sim" runs some. A part that needs a tool
+which this machine lacks is reported as not run, which is no failure. The output of a part is printed as it comes, and
+kept in a file under --out.
 
 All parts take longer than a night. So each part that ends is a line of `ledger.jsonl` there, with its commit, and
 PARTS=--rest runs only what has not passed on this commit. The table shows the newest outcome of every part.
