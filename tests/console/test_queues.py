@@ -77,7 +77,7 @@ def test_queue_without_members_is_moved_and_deleted(page: Any, own_cluster: Admi
     shown.get_by_text("Press again to do it.").wait_for()
     shown.get_by_role("button", name="Preview, then reset").click()
     page.get_by_role("table", name="In flight").get_by_role("link", name="5", exact=True).wait_for()
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("textbox").fill(topic)
     page.get_by_role("dialog").get_by_role("button", name="Delete the group").click()
     page.wait_for_url("**/#/queues")
