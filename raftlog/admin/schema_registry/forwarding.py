@@ -98,7 +98,7 @@ class Forwarder:
         own_endpoint = None if own is None else own.endpoint(node.config.inter_broker_listener_name)
         nearby = own_endpoint is not None and own_endpoint.host == endpoint.host
         settings = await settings_of_broker(call, leader, SETTINGS)
-        found = http_url(settings, endpoint.host, nearby=nearby, listener=SETTINGS[0])
+        found = http_url(settings, endpoint.host, nearby=nearby, names=SETTINGS[:1])
         if found is None:
             raise SchemaError(
                 FORWARDING_FAILED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog.base.config.setting import words
 
@@ -104,22 +104,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+ADMIN_ADDRESSES: Final = ("raftlog.admin.advertised.listener", "raftlog.admin.listener")
+"""The settings with the address of a node's admin API, the first that is set."""
+
+
 def http_url(
-    settings: Mapping[str, str], host: str, *, nearby: bool, listener: str = "raftlog.admin.listener"
+    settings: Mapping[str, str], host: str, *, nearby: bool, names: Sequence[str] = ADMIN_ADDRESSES
 ) -> str | None:
     """Return the URL of a broker's HTTP API by its settings; None without an API, or if it is local to its machine.
 
-    `host` is the advertised host; `nearby`: it is on this machine. `listener`: another setting for another API.
+    `host` is the advertised host; `nearby`: it is on this machine. `names`: the settings with its address.
     """
-    try:
-        bound, port = parse_address(settings.get(listener, ""))
-    except ValueError:
-        return None
-    if not port or (is_loopback(bound) and not nearby):
-        return None
-    reached = host if bound in EVERY_INTERFACE else bound
     scheme = "https" if settings.get("raftlog.admin.security.protocol") == "SSL" else "http"
-    return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
+    for name in names:
+        try:
+            bound, port = parse_address(settings.get(name, ""))
+        except ValueError:
+            continue
+        if port and (nearby or not is_loopback(bound)):
+            return f"{scheme}://{format_address(host if bound in EVERY_INTERFACE else bound, port)}"
+    return None
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
