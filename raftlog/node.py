@@ -59,7 +59,6 @@ from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
 if TYPE_CHECKING:
-    from raftlog.broker.coordination.schema_log import SchemaLog
     from raftlog.broker.network.tls import ServerTls
     from raftlog.security.authorizer import Authorizer
 
@@ -204,14 +203,6 @@ class Node:
         most = min(self.config.raftlog_tls_handshakes_max, self.env.http_sockets)
         pending = HandshakePlaces(most, server.log, server.count_closed)
         return ServerTls(tls, server.log, server.count_closed, pending)
-
-    def schema_log(self) -> SchemaLog | None:
-        """Return this broker's part of the schema registry's store; None for a node without the broker role."""
-        if self.broker is None:
-            return None
-        from raftlog.broker.coordination.schema_log import SchemaLog
-
-        return SchemaLog(self.broker.context)
 
     @property
     def authorizer(self) -> Authorizer | None:

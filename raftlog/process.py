@@ -190,9 +190,10 @@ async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[Admin
     for door in (ADMIN_DOOR, SCHEMA_DOOR):
         if door.address(config) is None:
             continue
-        seen = (
-            view if door is ADMIN_DOOR else replace(view, tls=node.admin_tls(), schema_log=node.schema_log())
-        )
+        seen = view
+        if door is SCHEMA_DOOR:
+            schema_log = None if node.broker is None else node.broker.context.schema_log()
+            seen = replace(view, tls=node.admin_tls(), schema_log=schema_log)
         listener = AdminListener(seen, Limits(connections=node.env.http_sockets), door=door)
         try:
             await listener.start()

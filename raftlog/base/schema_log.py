@@ -10,7 +10,7 @@ from raftlog.base.types import NO_EPOCH
 
 
 class SchemaLogBounds(NamedTuple):
-    """Where a replica of the store begins and ends."""
+    """The offsets and the epoch of a replica of the store."""
 
     topic_id: UUID | None
     """None: this node has no replica."""

@@ -183,7 +183,7 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _checker_class() -> type[Any]:
-    """Return the package's checker, with a bound, and without its memory of pairs, whose hashes collide."""
+    """Return the package's checker, with a bound, and with another memory of pairs: the hashes of its own collide."""
     from avro.compatibility import CompatibleResult, ReaderWriterCompatibilityChecker
 
     class BoundedChecker(ReaderWriterCompatibilityChecker):

@@ -1,4 +1,4 @@
-"""What each change of a registry writes. A decision reads the state, and returns the records and the answer.
+"""Changes of a registry. A decision reads the state, and returns the records to write and the answer.
 
 Ordering law: a decision is made on the state of all records before its own, and nothing else.
 """
@@ -51,14 +51,14 @@ class Registration(NamedTuple):
 
     subject: str
     schema: Schema
-    digest: bytes
+    identity: bytes
     id: int = 0
     version: int = 0
 
 
 def registered(state: RegistryState, wanted: Registration) -> Version | None:
     """Return the version of the subject that is this schema already."""
-    found = state.find(wanted.subject, wanted.digest)
+    found = state.find(wanted.subject, wanted.identity)
     if found is None or wanted.id not in (0, found.id) or wanted.version not in (0, found.version):
         return None
     return found
@@ -79,12 +79,12 @@ def decide_registration(state: RegistryState, wanted: Registration) -> Change:
     if found is not None:
         return Change((), found)
     _check_given(state, wanted)
-    schema_id = wanted.id or state.by_digest.get(wanted.digest, 0) or state.highest_id + 1
+    schema_id = wanted.id or state.by_identity.get(wanted.identity, 0) or state.highest_id + 1
     version = wanted.version or state.next_version(wanted.subject)
     if schema_id >= INT32:
         raise SchemaError(OPERATION_NOT_PERMITTED, "all ids of 32 bits are given")
     known = state.ids.get(schema_id)
-    if known is not None and known.digest != wanted.digest:
+    if known is not None and known.identity != wanted.identity:
         raise SchemaError(ID_MISMATCH, f"id {schema_id} is another schema's")
     before = state.subjects.get(wanted.subject, {}).get(version)
     if before is not None and before.id != schema_id:

@@ -57,7 +57,7 @@ def demand_package(kind: Kind) -> None:
         )
 
 
-def digest(schema: Schema) -> bytes:
+def identity(schema: Schema) -> bytes:
     """Return 16 bytes that are the same for the same schema with the same references, in whatever layout."""
     try:
         text = format_of(schema.kind).canonical(schema.text)
@@ -70,6 +70,6 @@ def digest(schema: Schema) -> bytes:
     return hashlib.md5(whole, usedforsecurity=False).digest()
 
 
-def guid_of(schema_digest: bytes) -> str:
+def guid_of(schema_identity: bytes) -> str:
     """Return the id of a schema that does not depend on the registry."""
-    return str(UUID(bytes=schema_digest))
+    return str(UUID(bytes=schema_identity))

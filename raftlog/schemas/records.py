@@ -36,7 +36,7 @@ class SchemaRemoved(NamedTuple):
 
 
 class SubjectDeleted(NamedTuple):
-    """A subject whose versions up to `version` were soft deleted."""
+    """A subject that was soft deleted, up to `version`."""
 
     subject: str
     version: int

@@ -37,10 +37,10 @@ class Version(NamedTuple):
 
 
 class Identified(NamedTuple):
-    """What an id stands for, wherever it is registered."""
+    """A schema, wherever it is registered, and its identity."""
 
     schema: Schema
-    digest: bytes
+    identity: bytes
 
 
 class RegistryState:
@@ -52,9 +52,9 @@ class RegistryState:
         self.ids: dict[int, Identified] = {}
         self.places: dict[int, set[Place]] = {}
         """Where an id is registered."""
-        self.by_digest: dict[bytes, int] = {}
+        self.by_identity: dict[bytes, int] = {}
         self.referrers: dict[Place, set[int]] = {}
-        """The ids whose schemas refer to a version."""
+        """The ids of schemas that refer to a version."""
         self.configs: dict[str | None, Mapping[str, Any]] = {}
         self.modes: dict[str | None, str] = {}
         self.highest_id = 0
@@ -62,11 +62,11 @@ class RegistryState:
 
     # -- the fold
 
-    def apply(self, record: StoreRecord, schema_digest: bytes = b"") -> None:
-        """Take the next record; of a written schema with its digest."""
+    def apply(self, record: StoreRecord, schema_identity: bytes = b"") -> None:
+        """Take the next record; of a written schema with its identity."""
         match record:
             case SchemaWritten():
-                self._write(record, schema_digest)
+                self._write(record, schema_identity)
             case SchemaRemoved(subject, version):
                 self._remove((subject, version))
             case SubjectDeleted(subject, last):
@@ -83,16 +83,16 @@ class RegistryState:
             case IdsKept(highest_id):
                 self.highest_id = max(self.highest_id, highest_id)
 
-    def _write(self, record: SchemaWritten, schema_digest: bytes) -> None:
+    def _write(self, record: SchemaWritten, schema_identity: bytes) -> None:
         place = (record.subject, record.version)
         before = self.subjects.get(record.subject, {}).get(record.version)
         if before is not None and before.id != record.id:
             self._remove(place)
         self.highest_id = max(self.highest_id, record.id)
         if record.id not in self.ids:
-            found = Identified(record.schema, schema_digest)
+            found = Identified(record.schema, schema_identity)
             self.ids[record.id] = found
-            self.by_digest.setdefault(found.digest, record.id)
+            self.by_identity.setdefault(found.identity, record.id)
             for each in record.schema.references:
                 self.referrers.setdefault((each.subject, each.version), set()).add(record.id)
         self.places.setdefault(record.id, set()).add(place)
@@ -118,8 +118,8 @@ class RegistryState:
     def _forget(self, schema_id: int) -> None:
         del self.places[schema_id]
         gone = self.ids.pop(schema_id)
-        if self.by_digest.get(gone.digest) == schema_id:
-            del self.by_digest[gone.digest]
+        if self.by_identity.get(gone.identity) == schema_id:
+            del self.by_identity[gone.identity]
         for each in gone.schema.references:
             referrers = self.referrers.get((each.subject, each.version), set())
             referrers.discard(schema_id)
@@ -140,11 +140,11 @@ class RegistryState:
         return next(reversed(self.subjects.get(subject, {0: None}))) + 1
 
     def find(self, subject: str, wanted: bytes, *, deleted: bool = False) -> Version | None:
-        """Return the newest version of a subject with this digest."""
+        """Return the newest version of a subject with this identity."""
         found = (
             each
             for each in reversed(self.versions(subject, deleted=deleted))
-            if self.ids[each.id].digest == wanted
+            if self.ids[each.id].identity == wanted
         )
         return next(found, None)
 
@@ -171,7 +171,7 @@ class RegistryState:
         return any(not self.subjects[subject][version].deleted for subject, version in self.places[schema_id])
 
     def named(self, references: Iterable[Reference]) -> tuple[Named, ...]:
-        """Return the schemas that a schema refers to, each after those that it refers to. Raises SchemaError."""
+        """Return the schemas that a schema refers to, each after its own references. Raises SchemaError."""
         found: dict[str, Named] = {}
         size = 0
         for each in self._referenced(references):

@@ -28,7 +28,7 @@ class Reference(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """What an id stands for."""
+    """A schema with its references: an id stands for it."""
 
     kind: Kind
     text: str

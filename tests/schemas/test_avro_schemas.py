@@ -39,7 +39,7 @@ def code_of(text: str) -> int:
         (record(("a", {"type": INT})), record(("a", INT))),
     ],
 )
-def test_the_same_schema_in_another_layout(one: str, other: str) -> None:
+def test_the_same_schema_has_one_canonical_text_in_every_layout(one: str, other: str) -> None:
     """It has one id: white space, the order of attributes and the form of names do not count."""
     assert avro_schemas.canonical(one) == avro_schemas.canonical(other)
 
@@ -54,7 +54,7 @@ def test_the_same_schema_in_another_layout(one: str, other: str) -> None:
         ('"int"', '{"type":"int","logicalType":"date"}'),
     ],
 )
-def test_another_schema(one: str, other: str) -> None:
+def test_another_schema_has_another_canonical_text(one: str, other: str) -> None:
     """Documentation, defaults, properties and the order of fields count, as in Confluent's registry."""
     assert avro_schemas.canonical(one) != avro_schemas.canonical(other)
 
@@ -158,7 +158,7 @@ def test_a_comparison_has_an_end() -> None:
 
 
 def test_types_of_referred_schemas_are_known() -> None:
-    """A reference brings its named types, and those that it refers to."""
+    """A reference brings its named types, and its own references theirs."""
     money = Named("Money", record(("amount", "long"), name="shop.Money"))
     item = Named("Item", record(("price", "shop.Money"), name="shop.Item"))
     order = record(("items", {"type": "array", "items": "shop.Item"}), name="shop.Order")

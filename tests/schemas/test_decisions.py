@@ -37,7 +37,7 @@ from raftlog.schemas.errors import (
     VERSION_SOFT_DELETED,
     SchemaError,
 )
-from raftlog.schemas.formats import digest
+from raftlog.schemas.formats import identity
 from raftlog.schemas.records import SchemaWritten, decode, encode
 from raftlog.schemas.registry_state import LATEST, RegistryState
 from raftlog.schemas.schema import MAX_REFERENCES, Reference, Schema
@@ -65,7 +65,7 @@ class Book:
         return change.reply
 
     def register(self, subject: str, schema: Schema, **given: int) -> tuple[int, int]:
-        wanted = Registration(subject, schema, digest(schema), **given)
+        wanted = Registration(subject, schema, identity(schema), **given)
         found = self.do(decide_registration(self.state, wanted))
         return found.id, found.version
 
@@ -86,7 +86,7 @@ class Book:
 def apply(state: RegistryState, key: bytes, value: bytes | None) -> None:
     record = decode(key, value)
     assert record is not None
-    state.apply(record, digest(record.schema) if isinstance(record, SchemaWritten) else b"")
+    state.apply(record, identity(record.schema) if isinstance(record, SchemaWritten) else b"")
 
 
 def refused(code: int) -> Any:
@@ -124,7 +124,7 @@ def test_an_id_is_not_given_again_after_a_permanent_deletion() -> None:
     assert book.delete("b", permanent=True) == [1]
     assert 2 not in book.state.ids
     for state in (book.state, book.compacted()):
-        wanted = Registration("c", avro("C"), digest(avro("C")))
+        wanted = Registration("c", avro("C"), identity(avro("C")))
         assert decide_registration(state, wanted).reply.id == 3
 
 
@@ -248,7 +248,7 @@ def test_ids_and_versions_are_given_in_mode_import_only() -> None:
         decide_mode(book.state, None, "IMPORT", force=False)
     book.do(decide_mode(book.state, "a", "IMPORT", force=False))
     assert book.register("a", avro("A"), id=70, version=3) == (70, 3)
-    assert not needs_check(book.state, Registration("a", avro("Z"), digest(avro("Z"))))
+    assert not needs_check(book.state, Registration("a", avro("Z"), identity(avro("Z"))))
     with refused(ID_MISMATCH):
         book.register("a", avro("Z"), id=70)
     with refused(ID_MISMATCH):
@@ -294,5 +294,5 @@ def test_what_a_level_compares(level: str, compared: str, directions: list[str])
 
 
 def test_there_are_seven_levels() -> None:
-    """Those of Confluent's registry."""
+    """Confluent's registry has the same."""
     assert len(LEVELS) == 7

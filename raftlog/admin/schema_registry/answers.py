@@ -1,10 +1,10 @@
-"""What all routes of the registry share: who answers, errors, rights, and the JSON of schemas.
+"""Parts that all routes of the registry share: errors, rights, the JSON of schemas, and the way to the leader.
 
 The leader of `_schemas` answers. Another node forwards to it, and retries while the leadership moves. Only what an id
 stands for never changes, so each node answers that by itself if it knows it.
 
-The rights are those of topics: `_schemas/SUBJECT` stands for a subject, and `_schemas` for what concerns all. No topic
-can have the former name, so the rights do not reach the records of the topic `_schemas`.
+Rights are ACLs of topics: `_schemas/SUBJECT` is the name of a subject, and `_schemas` of the whole registry. No topic
+can be called `_schemas/SUBJECT`, so such a right does not extend to the records of `_schemas`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def answer_of(found: Identified, place: Version | None = None) -> SchemaAnswer:
     """Return a schema as JSON, with its place."""
     schema = found.schema
     answer = SchemaAnswer(
-        guid=guid_of(found.digest),
+        guid=guid_of(found.identity),
         schemaType=None if schema.kind == "AVRO" else schema.kind,
         references=[ReferenceBody(*each) for each in schema.references] or None,
         metadata=None if schema.metadata is None else dict(schema.metadata),

@@ -20,7 +20,7 @@ from raftlog.schemas.decisions import (
     registered,
 )
 from raftlog.schemas.errors import INCOMPATIBLE, SchemaError
-from raftlog.schemas.formats import demand_package, digest, format_of
+from raftlog.schemas.formats import demand_package, format_of, identity
 from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import Schema
 
@@ -40,10 +40,10 @@ class Registry:
         self._thread = asyncio.Lock()
         """Held while a thread works for a client: the other threads are for the disk."""
         self._parsed: OrderedDict[bytes, _Parsed] = OrderedDict()
-        """Parsed schemas by digest, the least recently used first."""
+        """Parsed schemas by identity, the least recently used first."""
 
     async def prepare(self, schema: Schema, *, normalize: bool) -> tuple[Schema, bytes]:
-        """Return a schema of a client as it is stored, and its digest. Raises SchemaError."""
+        """Return a schema of a client as it is stored, and its identity. Raises SchemaError."""
         demand_package(schema.kind)
         return await self._in_thread(lambda: _prepared(schema, normalize=normalize))
 
@@ -53,7 +53,9 @@ class Registry:
         found = registered(state, wanted)
         if found is not None:
             return found
-        await self.parse(state, Identified(wanted.schema, wanted.digest))  # before it holds up other changes
+        await self.parse(
+            state, Identified(wanted.schema, wanted.identity)
+        )  # before it holds up other changes
 
         async def decide(state: RegistryState) -> Change:
             if needs_check(state, wanted):
@@ -65,7 +67,7 @@ class Registry:
 
     async def _demand_compatibility(self, state: RegistryState, wanted: Registration) -> None:
         subject = wanted.subject
-        new = Identified(wanted.schema, wanted.digest)
+        new = Identified(wanted.schema, wanted.identity)
         messages = await self.compare(state, subject, new, state.versions(subject))
         if messages:
             raise SchemaError(
@@ -104,14 +106,14 @@ class Registry:
         """Return a parsed schema. Raises SchemaError."""
         schema = wanted.schema
         demand_package(schema.kind)
-        found = self._parsed.pop(wanted.digest, None)
+        found = self._parsed.pop(wanted.identity, None)
         if found is None:
             named = state.named(schema.references)
             work = partial(format_of(schema.kind).parse, schema.text, named)
             found = _Parsed(
                 await self._in_thread(work), len(schema.text) + sum(len(each.text) for each in named)
             )
-        self._parsed[wanted.digest] = found
+        self._parsed[wanted.identity] = found
         while sum(each.chars for each in self._parsed.values()) > PARSED_CHARS:
             self._parsed.popitem(last=False)
         return found.schema
@@ -131,4 +133,4 @@ def _prepared(schema: Schema, *, normalize: bool) -> tuple[Schema, bytes]:
     stored = schema._replace(text=kind.stored_text(schema.text))
     if normalize:
         stored = stored._replace(text=kind.canonical(schema.text))
-    return stored, digest(stored)
+    return stored, identity(stored)

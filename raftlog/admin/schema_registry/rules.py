@@ -1,4 +1,4 @@
-"""What new schemas must be: compatibility checks, configs and modes."""
+"""The rules for new schemas: compatibility checks, configs and modes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from raftlog.security.acls import Operation
 
 
 class Compatibility(msgspec.Struct, omit_defaults=True):
-    """Whether a schema is compatible; with `verbose`, why not."""
+    """The outcome of a check; with `verbose`, the reasons."""
 
     is_compatible: bool
     messages: list[str] | None = None
@@ -79,10 +79,10 @@ class Mode(msgspec.Struct):
 async def check_version(call: Call, registry: Registry) -> Compatibility:
     """Compare a schema with one version, at the level of the subject."""
     subject, number = subject_of(call, Operation.READ), version_number(call)
-    schema, digest = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
+    schema, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
     state = await registry.store.current()
     version = version_of(state, subject, number)
-    new = Identified(schema, digest)
+    new = Identified(schema, identity)
     await registry.parse(state, new)
     messages = await registry.compare(state, subject, new, [version])
     return Compatibility(not messages, messages if call.query.verbose else None)
@@ -91,9 +91,9 @@ async def check_version(call: Call, registry: Registry) -> Compatibility:
 async def check_subject(call: Call, registry: Registry) -> Compatibility:
     """Compare a schema with the versions that the level of the subject names."""
     subject = subject_of(call, Operation.READ)
-    schema, digest = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
+    schema, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
     state = await registry.store.current()
-    new = Identified(schema, digest)
+    new = Identified(schema, identity)
     await registry.parse(state, new)
     messages = await registry.compare(state, subject, new, state.versions(subject))
     return Compatibility(not messages, messages if call.query.verbose else None)

@@ -1,4 +1,4 @@
-"""Schemas by their ids, and what the registry is."""
+"""Schemas by their ids, and facts about the registry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ServerVersion(msgspec.Struct):
 
 
 class Scope(msgspec.Struct):
-    """Where the registry keeps its schemas."""
+    """The cluster and the topic of the registry."""
 
     path: list[str]
     clusters: dict[str, str]
@@ -135,13 +135,13 @@ async def list_ids_of_guid(call: Call, registry: Registry) -> list[dict[str, Any
 
 async def _of_guid(call: Call, registry: Registry) -> tuple[RegistryState, int]:
     try:
-        digest = UUID(call.path["guid"]).bytes
+        identity = UUID(call.path["guid"]).bytes
     except ValueError:
         raise ApiError(422, "guid must be a UUID") from None
     state = registry.store.state
-    if digest not in state.by_digest:
+    if identity not in state.by_identity:
         state = await registry.store.current()
-    schema_id = state.by_digest.get(digest)
+    schema_id = state.by_identity.get(identity)
     if schema_id is None:
         raise schema_not_found()
     _check_readable(call, state, schema_id)

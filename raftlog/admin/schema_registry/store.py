@@ -22,7 +22,7 @@ from raftlog.base.types import NO_EPOCH
 from raftlog.records.batch import Buffer, iter_headers, iter_records
 from raftlog.schemas.decisions import Change
 from raftlog.schemas.errors import STORE_FAILED, STORE_TIMED_OUT, SchemaError, too_large
-from raftlog.schemas.formats import digest
+from raftlog.schemas.formats import identity
 from raftlog.schemas.records import SchemaWritten, StoreRecord, decode, encode
 from raftlog.schemas.registry_state import RegistryState
 
@@ -73,13 +73,15 @@ class SchemaStore:
                 await self._apply_committed()
                 await self._log.changed()
             except (KafkaError, OSError) as error:
-                log.error("schemas_unreadable", offset=self._applied_offset, reason=str(error))
-                await asyncio.sleep(RETRY_S)
-            finally:
                 self._wake()
+                log.error("schemas_unreadable", offset=self._applied_offset, reason=str(error))
+            else:
+                self._wake()
+                continue
+            await asyncio.sleep(RETRY_S)
 
     def _wake(self) -> None:
-        """Wake all waiting requests, whose condition may hold now."""
+        """Wake all waiting requests: their condition may hold now."""
         advanced, self._advanced = self._advanced, asyncio.Event()
         advanced.set()
 
@@ -190,7 +192,7 @@ async def _within(seconds: float) -> AsyncIterator[None]:
 
 
 def _decoded(batches: Buffer, start_offset: int) -> tuple[list[tuple[StoreRecord, bytes]], int]:
-    """Return the records of whole batches from an offset on, schemas with their digests, and the next offset."""
+    """Return the records of whole batches from an offset on, schemas with their identities, and the next offset."""
     found = []
     view, offset = memoryview(batches), start_offset
     for position, header in iter_headers(view):
@@ -200,5 +202,5 @@ def _decoded(batches: Buffer, start_offset: int) -> tuple[list[tuple[StoreRecord
         for each in iter_records(view[position : position + header.length]):
             record = decode(each.key, each.value) if each.offset >= start_offset else None
             if record is not None:
-                found.append((record, digest(record.schema) if isinstance(record, SchemaWritten) else b""))
+                found.append((record, identity(record.schema) if isinstance(record, SchemaWritten) else b""))
     return found, offset

@@ -38,8 +38,8 @@ async def register_schema(call: Call, registry: Registry) -> SchemaAnswer:
     """Register a schema, and answer its id; a schema that the subject has keeps it."""
     subject, body = subject_of(call, Operation.WRITE), call.body
     given = schema_of(body)
-    schema, digest = await registry.prepare(given, normalize=call.query.normalize)
-    wanted = Registration(subject, schema, digest, max(body.id or 0, 0), max(body.version or 0, 0))
+    schema, identity = await registry.prepare(given, normalize=call.query.normalize)
+    wanted = Registration(subject, schema, identity, max(body.id or 0, 0), max(body.version or 0, 0))
     found = await registry.register(wanted)
     call.audit.update(subject=subject, version=found.version, schema_id=found.id)
     return answer_of(registry.store.state.ids[found.id], found)
@@ -48,10 +48,10 @@ async def register_schema(call: Call, registry: Registry) -> SchemaAnswer:
 async def look_up_schema(call: Call, registry: Registry) -> SchemaAnswer:
     """Return the version of a subject that is the schema of the body."""
     subject = subject_of(call, Operation.READ)
-    _, digest = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
+    _, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
     state = await registry.store.current()
     existing(state, subject, deleted=call.query.deleted)
-    found = state.find(subject, digest, deleted=call.query.deleted)
+    found = state.find(subject, identity, deleted=call.query.deleted)
     if found is None:
         raise schema_not_found()
     return answer_of(state.ids[found.id], found)

@@ -1,8 +1,8 @@
 """This broker's replica of `_schemas`, as a schema registry uses it: follows what is committed, appends as its leader.
 
-Only the leader of the partition writes, and only where its reader has arrived: `append` names the offset that its
+Only the leader of the partition writes, and only where its reader has arrived. `append` names the offset that its
 records must get, and the leader epoch in which they were decided on. So each record is decided on exactly the records
-before it, whoever else writes to the topic.
+before it, although other clients may write to the topic.
 """
 
 from __future__ import annotations
