@@ -18,7 +18,6 @@ from raftlog.base.lateness import Lateness
 from raftlog.base.log import LogState, log_state
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
 from raftlog.base.record_ages import Ages
-from raftlog.base.schema_log import SchemaLogPort
 from raftlog.base.turns import TurnQueue
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from raftlog.admin.cluster_summary import Survey
     from raftlog.admin.samples import Samples
     from raftlog.admin.streams import Streams
+    from raftlog.base.schema_log import SchemaLogPort
     from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
     from raftlog.security.authorizer import Authorizer
     from raftlog.security.bearer_tokens import VerifiedToken

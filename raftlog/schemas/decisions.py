@@ -1,6 +1,6 @@
 """Changes of a registry. A decision reads the state, and returns the records to write and the answer.
 
-Ordering law: a decision is made on the state of all records before its own, and nothing else.
+Ordering law: a decision is made on the state of all records before its own, and on no other state.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class SubjectDeleted(NamedTuple):
 
 
 class SubjectCleared(NamedTuple):
-    """A subject of which nothing is left."""
+    """A subject that was removed with all its versions."""
 
     subject: str
 

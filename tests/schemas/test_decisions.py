@@ -239,7 +239,7 @@ def test_a_mode_refuses_changes() -> None:
 
 
 def test_ids_and_versions_are_given_in_mode_import_only() -> None:
-    """So another registry's schemas keep their ids. Two schemas never share one."""
+    """So another registry's schemas keep their ids. Two schemas never have the same id."""
     book = Book()
     with refused(OPERATION_NOT_PERMITTED):
         book.register("a", avro("A"), id=70)
