@@ -114,7 +114,12 @@ class SharePartition:
     def is_full(self) -> bool:
         """Whether a fetch yields no record until locks at the start are given up."""
         in_flight = self.end_offset - self.start_offset
-        return in_flight >= self.limits.max_locks and self.next_fetch_offset() == self.end_offset
+        return in_flight >= self.limits.max_locks and not self.has_available
+
+    @property
+    def has_available(self) -> bool:
+        """Whether records in flight are available. Others may follow them in the log."""
+        return self.next_fetch_offset() < self.end_offset
 
     def take_ended(self) -> list[EndedDelivery]:
         """Return the deliveries that ended since the last call."""
@@ -312,11 +317,13 @@ class SharePartition:
         if state is DeliveryState.AVAILABLE:
             self._maybe_available = min(self._maybe_available, each.first_offset)
 
-    def advance_log_start(self, log_start_offset: int) -> None:
-        """Drop the offsets that the log no longer has."""
-        if log_start_offset > self.start_offset:
-            self._ranges.advance(log_start_offset)
-            self._pass_final()
+    def advance_log_start(self, log_start_offset: int) -> bool:
+        """Drop the offsets that the log no longer has; return whether there were any."""
+        if log_start_offset <= self.start_offset:
+            return False
+        self._ranges.advance(log_start_offset)
+        self._pass_final()
+        return True
 
     def _pass_final(self) -> None:
         """Move the start offset over what is final. What is being written is not final yet."""

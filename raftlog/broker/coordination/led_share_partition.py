@@ -227,7 +227,8 @@ class LedSharePartition(Guard):
 
     def advance_log_start(self, log_start_offset: int) -> None:
         """Drop what the log no longer has."""
-        self.machine.advance_log_start(log_start_offset)
+        if self.machine.advance_log_start(log_start_offset):
+            self._changed()
         self._settle()
 
     def end(self, error: KafkaError) -> None:
@@ -277,11 +278,13 @@ class LedSharePartition(Guard):
             error = await self._write(write)
             if self.over is not None:
                 return
+            was_full = machine.is_full
             machine.complete(write, is_written=error is None)
             self._remember(machine)
             self._watch_locks()  # a lock that was taken back may have expired meanwhile
             self._answer(write.number, error)
-            self._changed()
+            if was_full or machine.has_available:  # else every wait would look again for nothing
+                self._changed()
             if error is not None:
                 await asyncio.sleep(RETRY_S)
         self._writer = None
