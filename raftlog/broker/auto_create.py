@@ -6,7 +6,7 @@ The controller chooses partitions and replicas by its own num.partitions and def
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -48,8 +48,12 @@ async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[st
 
     Errors that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
     """
+    return await create_topics(broker, await each_part(broker.env, names, partial(_new_topic, broker)))
+
+
+async def create_topics(broker: LocalBroker, topics: Sequence[NewTopic]) -> dict[str, int]:
+    """Create topics. Return the error code of each name, as `create_missing`."""
     codes: dict[str, int] = {}
-    topics = await each_part(broker.env, names, partial(_new_topic, broker))
     asked = ask_in_parts(
         broker,
         topics,

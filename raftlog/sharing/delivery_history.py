@@ -51,15 +51,28 @@ class PastDelivery(NamedTuple):
 
 
 class DeliveryCounts:
-    """Counts of records. `archived`: after their last delivery failed, so not by a member's word."""
+    """Counts of records. `archived`: after their last delivery failed, so not by a member's word.
 
-    __slots__ = ("acknowledged", "acquired", "archived", "lock_timeouts", "redelivered")
+    `letters`: dead letters written; `lost_letters`: given up; `failed_letters`: attempts that failed.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "acquired",
+        "archived",
+        "failed_letters",
+        "letters",
+        "lock_timeouts",
+        "lost_letters",
+        "redelivered",
+    )
 
     def __init__(self) -> None:
         self.acquired = 0
         self.redelivered = 0
         self.lock_timeouts = 0
         self.archived = 0
+        self.letters = self.lost_letters = self.failed_letters = 0
         self.acknowledged = [0] * len(AcknowledgeType)
         """By type."""
 
@@ -68,6 +81,9 @@ class DeliveryCounts:
         self.redelivered += other.redelivered
         self.lock_timeouts += other.lock_timeouts
         self.archived += other.archived
+        self.letters += other.letters
+        self.lost_letters += other.lost_letters
+        self.failed_letters += other.failed_letters
         self.acknowledged = [
             each + more for each, more in zip(self.acknowledged, other.acknowledged, strict=True)
         ]

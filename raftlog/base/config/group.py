@@ -22,6 +22,12 @@ def _read_assignors(text: str) -> tuple[str, ...]:
     return names
 
 
+def _read_dead_letter_topic(text: str) -> str:
+    if text.startswith("__"):
+        raise ValueError("must not begin with __, as internal topics do")
+    return text
+
+
 @dataclass(frozen=True, eq=False)
 class ConsumerGroupSettings:
     """The limits of all consumer groups of a broker, and the bounds of a group's own configs."""
@@ -186,6 +192,23 @@ class GroupConfig:
         "boolean",
         True,
         "Whether members of this share group may renew their locks",
+        scope="group",
+        update="cluster-wide",
+    )
+    errors_deadletterqueue_topic_name: str = setting(
+        "errors.deadletterqueue.topic.name",
+        "string",
+        "",
+        "The topic that gets a dead letter for each record that this share group gives up; empty for none",
+        scope="group",
+        update="cluster-wide",
+        read=_read_dead_letter_topic,
+    )
+    errors_deadletterqueue_copy_record_enable: bool = setting(
+        "errors.deadletterqueue.copy.record.enable",
+        "boolean",
+        False,
+        "Whether a dead letter has the key and the value of its record, beside the headers that name it",
         scope="group",
         update="cluster-wide",
     )

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import KafkaError, NotLeaderOrFollower, PolicyViolation
+from raftlog.broker.coordination.dead_letters import DeadLetterWriter
 from raftlog.broker.coordination.led_share_partition import LedSharePartition, StateStore
 from raftlog.broker.coordination.share_group_configs import find_first_offset, share_config
 from raftlog.broker.coordination.share_record import ShareRecord
@@ -53,6 +54,7 @@ class LedSharePartitions:
         self.most = config.raftlog_share_max_partitions
         self._broker = broker
         self._store = store
+        self._letters = DeadLetterWriter(broker)
         self.record = ShareRecord(self.sessions.has_group, broker.env.wall_clock_ms)
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._watchers: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
@@ -113,6 +115,7 @@ class LedSharePartitions:
                 config=partial(share_config, self._broker, key.group_id),
                 changed=partial(self.changed, key),
                 record=self.record,
+                letters=self._letters,
             )
         known = led.is_loaded
         try:

@@ -5,11 +5,13 @@ Group configs may change at any time, so callers read them at each use.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from raftlog.base.config import GroupConfig, group_config
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.replicas.offset_search import OffsetSearch, search_all
+from raftlog.metadata.features import DEAD_LETTERS, SHARE_VERSION, finalized_level
 from raftlog.replication.leader_role import EARLIEST, LATEST
 from raftlog.replication.partition import Partition
 from raftlog.sharing.delivery import ShareLimits
@@ -18,8 +20,15 @@ READ_COMMITTED: Final = "read_committed"
 
 
 def share_config(broker: LocalBroker, group_id: str) -> GroupConfig:
-    """Return the group configs in force: its own, over the broker's defaults."""
-    return group_config(broker.config, broker.image().config("group", group_id))
+    """Return the group configs in force: its own, over the broker's defaults.
+
+    There are no dead letters below level 2 of `share.version`: brokers of older releases would not go on with them.
+    """
+    image = broker.image()
+    config = group_config(broker.config, image.config("group", group_id))
+    if config.errors_deadletterqueue_topic_name and finalized_level(image, SHARE_VERSION) < DEAD_LETTERS:
+        return replace(config, errors_deadletterqueue_topic_name="")
+    return config
 
 
 def share_limits(config: GroupConfig) -> ShareLimits:
@@ -28,6 +37,7 @@ def share_limits(config: GroupConfig) -> ShareLimits:
         config.share_record_lock_duration_ms / 1_000,
         config.share_delivery_count_limit,
         config.share_partition_max_record_locks,
+        config.errors_deadletterqueue_topic_name != "",
     )
 
 
