@@ -3,9 +3,9 @@
 A dead letter is a record of the dead-letter topic that names a record which was rejected, or is out of deliveries. Such
 a record is *archiving* until its letter is written, and archived after that.
 
-Ordering law: a `DeadLetters` value is committed as part of the state before its batch is produced, and no other value
-follows before the batch is known to be in the topic. It has all that the batch is made from. So whoever leads next
-produces the same batch with the same sequence, and the topic's log takes it for a retry if it has it already (KIP-98).
+Ordering law: a `DeadLetters` value is committed as part of the state before its batch is produced. No other value
+follows before the batch is known to be in the topic. So the next leader produces the same batch with the same sequence.
+If the topic's log has it already, it takes the batch for a retry (KIP-98).
 """
 
 from __future__ import annotations

@@ -352,7 +352,11 @@ class SharePartition:
         """Return the first offsets that need dead letters, first and last, and their delivery count; None without."""
         for each in self._ranges if self._may_archive else ():
             if each.state is DeliveryState.ARCHIVING:
-                return each.first_offset, min(each.end_offset, each.first_offset + most) - 1, each.delivery_count
+                return (
+                    each.first_offset,
+                    min(each.end_offset, each.first_offset + most) - 1,
+                    each.delivery_count,
+                )
         self._may_archive = False
         return None
 

@@ -23,9 +23,8 @@ from raftlog.base.errors import InvalidRecordState, InvalidRequest
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import iter_headers
-from raftlog.sharing.delivery import DeliveryState
 from raftlog_chaos.workloads.observations import Observations, TopicIndex
-from raftlog_chaos.workloads.share_member import ACCEPT, REJECT, RELEASE, RENEW
+from raftlog_chaos.workloads.share_member import ACCEPT, GAP, REJECT, RELEASE, RENEW
 
 SLACK_S: Final = 1.0
 """Longest time from the end of a member's share session on the leader until the member knows, seconds."""
@@ -115,7 +114,7 @@ class ShareGroupModel:
         """Set when a record waits for its dead letter."""
         self.letters = 0
         self._kinds: dict[int, int] = {}
-        """How each record was settled."""
+        """How each settled record was acknowledged; GAP where the member may not have held it any more."""
         self._resets = 0
         self._released: dict[int, Answered] = {}
         self._holds: dict[int, list[Hold]] = {}
@@ -234,7 +233,11 @@ class ShareGroupModel:
                 self._released[offset] = answered
         else:
             if offset not in self.settled:
-                self.settled[offset], self._kinds[offset] = answered, kind
+                self.settled[offset] = answered
+                is_held = answered.at < hold.locked_until and is_kept(hold, sent_at)
+                self._kinds[offset] = (
+                    kind if is_held else GAP
+                )  # below the start offset, any word is confirmed
             if any(
                 answered.is_before(each) for each in self._holds[offset] if each.reign is not answered.reign
             ):
@@ -289,7 +292,7 @@ class ShareGroupModel:
         if self.first_offset < 0:
             self.first_offset = start_offset
         for each in machine.ranges:
-            if each.state is DeliveryState.ARCHIVING:
+            if each.state.name == "ARCHIVING":
                 self.archiving.set()
             if each.delivery_count:
                 if each.delivery_count > self.limit:

@@ -26,7 +26,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.broker.auto_create import create_topics
 from raftlog.broker.coordination.share_group_configs import share_config
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.partition_lookup import find_replica, locate
+from raftlog.broker.partition_lookup import locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import NewTopic
 from raftlog.protocol.apis import ApiKey

@@ -89,7 +89,6 @@ class LedSharePartition(Guard):
         config: Callable[[], GroupConfig],
         changed: Callable[[], None],
         record: ShareRecord | None = None,
-        letters: LetterWriter | None = None,
     ) -> None:
         self.key = key
         self.leader_epoch = leader_epoch
@@ -101,7 +100,8 @@ class LedSharePartition(Guard):
         self._config = config
         self._changed = changed
         self.record = record or ShareRecord()
-        self._letters = None if letters is None else LetterSender(self, letters)
+        self.letters: LetterWriter | None = None
+        """Where dead letters go; set by the owner."""
         self._letters_task: asyncio.Task[None] | None = None
         self.state_epoch = -1
         """The epoch of the state that was read: it rises when an administrator sets the start offset."""
@@ -315,14 +315,14 @@ class LedSharePartition(Guard):
     def _send_letters(self, machine: SharePartition) -> None:
         """Begin to send dead letters, if records wait for them. A task may be left from when the group had some."""
         if self._letters_task is None and machine.next_archiving(1) is not None:
-            if self._letters is None or not machine.limits.has_dead_letters:
+            if self.letters is None or not machine.limits.has_dead_letters:
                 self.give_up_letters()
                 return
-            sending = self._send_all_letters(self._letters, machine)
+            sending = self._send_all_letters(self.letters, machine)
             self._letters_task = asyncio.get_running_loop().create_task(self.guarded_task(sending))
 
-    async def _send_all_letters(self, letters: LetterSender, machine: SharePartition) -> None:
-        await letters.run(machine)
+    async def _send_all_letters(self, letters: LetterWriter, machine: SharePartition) -> None:
+        await LetterSender(self, letters).run(machine)
         self._letters_task = None
 
     async def _write_all(self, machine: SharePartition) -> None:

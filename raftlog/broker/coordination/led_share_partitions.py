@@ -115,8 +115,8 @@ class LedSharePartitions:
                 config=partial(share_config, self._broker, key.group_id),
                 changed=partial(self.changed, key),
                 record=self.record,
-                letters=self._letters,
             )
+            led.letters = self._letters
         known = led.is_loaded
         try:
             await led.load(partial(find_first_offset, self._broker, replica, key.group_id))

@@ -4,8 +4,8 @@ Each batch is first written into the state (`sharing.dead_letter`), then produce
 that. A crash between two steps has the next leader repeat the last step, which then has no effect.
 
 A dead-letter topic that fails is tried again and again. Meanwhile its records are archiving, and the start offset waits
-for them. Once they leave no room for records to deliver, they are archived without letters, as Apache Kafka does after
-a few attempts: a dead-letter topic must not stall its group.
+for them. They may leave no room for records to deliver. After `PATIENCE_S` they are then archived without letters, since
+a dead-letter topic must not stall its group. Apache Kafka gives up after a few attempts.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from raftlog.sharing.dead_letter import DeadLetters
 
 if TYPE_CHECKING:
     from raftlog.broker.coordination.dead_letters import LetterBox
-    from raftlog.broker.coordination.led_share_partition import LedSharePartition
+    from raftlog.broker.coordination.share_record import ShareRecord
     from raftlog.sharing.share_partition import SharePartition
 
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
+
+PATIENCE_S: Final = 30.0
+"""How long letters may fail before a group that waits for them goes on: longer than elections take."""
 
 log = get_logger("dead_letters")
 
@@ -41,22 +44,40 @@ class LetterWriter(Protocol):
     async def write(self, key: SharePartitionKey, letters: DeadLetters) -> None: ...
 
 
+class Led(Protocol):
+    """A share partition as its letters use it (`LedSharePartition`)."""
+
+    key: SharePartitionKey
+    record: ShareRecord
+    over: KafkaError | None
+
+    @property
+    def machine(self) -> SharePartition: ...
+
+    async def write_letters(self, letters: DeadLetters) -> None: ...
+
+    def letters_written(self, letters: DeadLetters) -> None: ...
+
+    def give_up_letters(self) -> int: ...
+
+
 class LetterSender:
     """`led` writes the state. `run` ends when no record waits for its letter."""
 
-    def __init__(self, led: LedSharePartition, writer: LetterWriter) -> None:
+    def __init__(self, led: Led, writer: LetterWriter) -> None:
         self._led = led
         self._writer = writer
         self._is_fresh = False
         """Whether the next batch needs another producer: whether the last is in its log is unknown."""
         self._pause_s = FIRST_PAUSE_S
+        self._failing_since: float | None = None
         self._limited = LimitedLog(log, lambda: asyncio.get_running_loop().time())
 
     async def run(self, machine: SharePartition) -> None:
         while self._led.over is None and machine.next_archiving(1) is not None:
             try:
                 await self._send(machine)
-                self._pause_s = FIRST_PAUSE_S
+                self._pause_s, self._failing_since = FIRST_PAUSE_S, None
             except (KafkaError, TimeoutError) as error:
                 if self._led.over is not None:
                     return
@@ -94,18 +115,25 @@ class LetterSender:
         return None if found is None else DeadLetters(producer_id, sequence, *found, *box)
 
     async def _failed(self, machine: SharePartition, error: Exception) -> None:
-        """Wait before the next attempt. Give up all letters if they leave no room for records."""
+        """Wait before the next attempt. Give up all letters if they stall the group, or it has no topic any more."""
         key = self._led.key
         found = error if isinstance(error, KafkaError) else RequestTimedOut("no response")
         counts = self._led.record.counts.of(key.group_id)
         counts.failed_letters += 1
-        self._limited.warning(
-            "dead_letters_failed", group_id=key.group_id, partition=key.partition, reason=str(found.message)
-        )
-        if machine.is_stalled_by_letters or not self._led.machine.limits.has_dead_letters:
+        now = asyncio.get_running_loop().time()
+        self._failing_since = self._failing_since or now
+        is_over = machine.is_stalled_by_letters and now >= self._failing_since + PATIENCE_S
+        given_up = 0
+        if is_over or not self._led.machine.limits.has_dead_letters:
             given_up = self._led.give_up_letters()
             counts.lost_letters += given_up
             self._is_fresh = True
-            log.error("dead_letters_given_up", group_id=key.group_id, partition=key.partition, records=given_up)
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
+        self._limited.warning(
+            "dead_letters_failed",
+            group_id=key.group_id,
+            partition=key.partition,
+            reason=str(found.message),
+            given_up=given_up,
+        )
+        await asyncio.sleep(pause_s)

@@ -25,7 +25,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     def begin(key: SharePartitionKey, each: Any) -> asyncio.Future[ShareState]:
         return broker.share_states.read(ReadState(key, each.leader_epoch))
 
-    response = await answer_partitions(broker, request, message, begin, _fields, states.append)
+    response = await answer_partitions(broker, request, message, begin, _fields, note=states.append)
     letters = states[0].letters if len(states) == 1 else None
     return response if letters is None else dataclasses.replace(response, letters=letters.encode())
 

@@ -41,6 +41,7 @@ async def answer_partitions(
     message: Any,
     begin: Begin,
     fields: Callable[[Any, Any], dict[str, Any]] = lambda make, outcome: {},
+    *,
     note: Callable[[Any], None] = lambda outcome: None,
 ) -> Any:
     """Return the response once all partitions have their outcome, each with its own error.
