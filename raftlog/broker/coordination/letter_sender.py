@@ -4,7 +4,7 @@ Each batch is first written into the state (`sharing.dead_letter`), then produce
 that. A crash between two steps has the next leader repeat the last step, which then has no effect.
 
 A dead-letter topic that fails is tried again and again. Meanwhile its records are archiving, and the start offset waits
-for them. They may leave no room for records to deliver. After `PATIENCE_S` they are then archived without letters, since
+for them. They may leave no room for records to deliver. After `PATIENCE_S` they are then archived without letters:
 a dead-letter topic must not stall its group. Apache Kafka gives up after a few attempts.
 """
 
