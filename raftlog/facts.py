@@ -208,6 +208,11 @@ class NodeFacts:
             found.in_flight.deliveries,
         )
 
+    def share_parts(self, key: Hashable) -> int:
+        """Return how many parts of a request `share_partition` is."""
+        led = None if self._node.broker is None else self._node.broker.context.made_share_partitions
+        return 1 if led is None else led.parts_of(key)
+
     def share_state_keys(self) -> list[Hashable]:
         """Return the keys of the share partitions that this node coordinates."""
         states = None if self._node.broker is None else self._node.broker.context.made_share_states

@@ -312,6 +312,9 @@ class Facts(Protocol):
     def share_partition(self, key: Hashable) -> SharePartitionFacts | None:
         """Return a share partition that this node leads, None if it was dropped meanwhile."""
 
+    def share_parts(self, key: Hashable) -> int:
+        """Return how many parts of a request `share_partition` is: more for many ranges in flight."""
+
     def share_state_keys(self) -> list[Hashable]:
         """Return the keys of the share partitions that this node coordinates."""
 

@@ -1,9 +1,8 @@
 """Metrics of share groups (KIP-932): raftlog's own names, and Kafka's.
 
 Series are bounded: by the number of groups that a leader counts by themselves (`raftlog.sharing.delivery_history`), and
-by MOST_SERIES pairs of a group and a topic. A share partition is here while its leader has it in memory: from its first
-member until it is idle and others need the room. The lag is by the share coordinators, which also know groups without
-members.
+by MOST_SERIES. A share partition is here while its leader has it in memory: from its first member until it is idle and
+others need the room. The lag is by the share coordinators, which also know groups without members.
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ from raftlog.admin.facts import DeliveryCountFacts, ShareLag, SharePartitionFact
 from raftlog.admin.scrape import Scrape
 
 MOST_SERIES: Final = 1_000
-"""Pairs of a group and a topic, and share partitions under Kafka's names; further ones are left out, and counted."""
+"""Pairs of a group and a topic, and share partitions under Kafka's names; further ones are left out.
+
+`raftlog_share_series_left_out` counts the pairs, `raftlog_share_partitions` all share partitions.
+"""
 
 
 class GroupTopic:
@@ -51,19 +53,19 @@ def families(scrape: Scrape) -> Iterator[Family]:
         text,
         _counted("raftlog_share_partitions", scrape.shares, sums, left_out),
     )
-    text = "Pairs of a share group and a topic without series of their own, as there are too many."
+    yield from _gauges(sums)
+    name = "raftlog_share_group_lag"
+    text = (
+        "Committed records that a share group has not done, of states coordinated here with a replica here."
+    )
+    yield Family(name, "gauge", text, _lags(name, scrape.share_lags, left_out))
+    text = "Pairs of a share group and a topic without a lag or other series, as there are too many."
     yield Family(
         "raftlog_share_series_left_out",
         "gauge",
         text,
         (f"raftlog_share_series_left_out {len(each)}\n" for each in (left_out,)),
     )
-    yield from _gauges(sums)
-    name = "raftlog_share_group_lag"
-    text = (
-        "Committed records that a share group has not done, of states coordinated here with a replica here."
-    )
-    yield Family(name, "gauge", text, _lags(name, scrape.share_lags))
     yield from _counters(found.groups)
     text = "How long writes of share states took, committed and on disk: what acknowledgements wait for."
     yield histogram("raftlog_share_state_write_seconds", text, [("", found.write_seconds)])
@@ -88,13 +90,15 @@ def _counted(
     yield f"{name} {count}\n"
 
 
-def _lags(name: str, found: Iterable[ShareLag]) -> Iterator[str]:
+def _lags(name: str, found: Iterable[ShareLag], left_out: set[tuple[str, str]]) -> Iterator[str]:
     """Yield the sums of groups and topics, after a step for each share partition."""
     sums: dict[tuple[str, str], int] = {}
     for each in found:
         pair = each.group_id, each.topic
         if pair in sums or len(sums) < MOST_SERIES:
             sums[pair] = sums.get(pair, 0) + each.lag
+        else:
+            left_out.add(pair)
         yield SKIPPED
     for (group, topic), lag in sums.items():
         yield f"{name}{{{labels(group=group, topic=topic)}}} {lag}\n"

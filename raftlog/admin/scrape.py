@@ -69,7 +69,7 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     tells = image.controller_id == node.config.node_id
     row_of = partial(_row, image, PartitionHealths(node.config, image), facts)
     rows = [each for each in await each_part(node, facts.partition_names(), row_of) if each is not None]
-    shares = await each_part(node, facts.share_keys(), facts.share_partition)
+    shares = await each_part(node, facts.share_keys(), facts.share_partition, size_of=facts.share_parts)
     share_lags = await each_part(node, facts.share_state_keys(), facts.share_lag)
     return Scrape(
         node,

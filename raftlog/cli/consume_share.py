@@ -1,7 +1,8 @@
 """`raftlog consume --share`: takes records as a member of a share group, prints and acknowledges them (KIP-932).
 
 A record is acknowledged after it was written to the standard output. What is not acknowledged when the command ends is
-given back, and its delivery count has grown. With `--ack release` that is every record.
+given back, and its delivery count has grown. With `--ack release` that is every record. Then the command ends before
+the first lock does, or it would get its own records again until their deliveries are used up.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ TYPES: Final = {"accept": ACCEPT, "reject": REJECT, "release": None}
 
 def consume_share(target: Target, group: str, topics: tuple[str, ...], *, ack: str, wanted: Wanted) -> int:
     """Take and print records until the end; return the exit code. Raise Failure."""
+    if TYPES[ack] is None and not (wanted.exit_at_end or wanted.count):
+        raise Failure("--ack release holds records until the end: add -e or -c N", exits.USAGE)
     with closing(replace(target, known=SHARE_SETTINGS)) as reached:
         settings = reached.settings
         options = ShareOptions(
@@ -92,6 +95,9 @@ class ShareReader:
         self._member.tick()  # without a coordinator at the start the command ends
         got_at = time.monotonic()
         while not (self._wanted.exit_at_end and self._fetcher.is_empty):
+            if self._type is None and time.monotonic() + POLL_S >= self._fetcher.first_lock_ends_at:
+                print("raftlog: the lock's duration is over: what is held is given back", file=sys.stderr)
+                return
             for each in self._poll():
                 got_at = time.monotonic()
                 if each.error is None:

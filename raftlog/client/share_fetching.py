@@ -7,6 +7,7 @@ another member gets them. A broken connection gives them back too.
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Iterable, Iterator
@@ -86,6 +87,7 @@ class _Session:
     """Acknowledgements that the next request takes along."""
     sent: Acks | None = None
     """The acknowledgements of the request in flight; None without such a request."""
+    sent_at: float = 0.0
     is_empty: bool = False
     """Whether its last response had no records."""
 
@@ -98,6 +100,8 @@ class ShareFetcher:
     ) -> None:
         self.lost: list[Lost] = []
         """To be emptied by the caller."""
+        self.first_lock_ends_at = math.inf
+        """When the lock of the first records ends at the earliest, as time.monotonic() counts."""
         self._member, self._cluster, self._topics, self._options = member, cluster, topics, options
         self._names: dict[SharedPartition, str] = {}
         self._leaders: dict[SharedPartition, int] = {}
@@ -188,7 +192,7 @@ class ShareFetcher:
         version = session.connection.version_of(ApiKey.SHARE_FETCH)
         make = request_builders(ApiKey.SHARE_FETCH, version)
         acks, session.pending = session.pending, {}
-        session.sent = acks
+        session.sent, session.sent_at = acks, time.monotonic()
         added, forgotten = partitions - session.partitions, session.partitions - partitions
         session.partitions = set(partitions)
         message = make.ShareFetchRequest(
@@ -252,6 +256,9 @@ class ShareFetcher:
                 partition = (topic.topic_id, part.partition_index)
                 if part.error_code or part.acquired_records:
                     session.is_empty = False
+                if part.acquired_records:  # after the request was sent
+                    ends_at = session.sent_at + answer.acquisition_lock_timeout / 1000
+                    self.first_lock_ends_at = min(self.first_lock_ends_at, ends_at)
                 if (found := self._read_partition(leader, partition, part)) is not None:
                     yield found
 

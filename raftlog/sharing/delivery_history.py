@@ -7,7 +7,7 @@ again and again can then be explained long after.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -137,12 +137,14 @@ class DeliveryHistory:
             self.evicted_ms = self._others[0][1].ended_ms
         self._others.append((key, past))
 
-    def of(self, key: Hashable, offset: int) -> list[PastDelivery]:
-        """Return the remembered deliveries of one record, oldest first."""
-        return sorted(self._of(key, offset), key=lambda each: (each.ended_ms, each.delivery.delivery_count))
+    def look(self, key: Hashable, offset: int) -> Generator[None, None, list[PastDelivery]]:
+        """Return the remembered deliveries of one record, oldest first, after a step for each delivery.
 
-    def _of(self, key: Hashable, offset: int) -> Iterator[PastDelivery]:
-        for past_deliveries in (self._accepted, self._others):
-            for whose, each in past_deliveries:
-                if each.delivery.first_offset <= offset <= each.delivery.last_offset and whose == key:
-                    yield each
+        Deliveries that end after the first step are not among them.
+        """
+        found: list[PastDelivery] = []
+        for whose, each in (*self._accepted, *self._others):
+            if each.delivery.first_offset <= offset <= each.delivery.last_offset and whose == key:
+                found.append(each)
+            yield
+        return sorted(found, key=lambda each: (each.ended_ms, each.delivery.delivery_count))

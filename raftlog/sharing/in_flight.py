@@ -20,7 +20,8 @@ Span = TypeVar("Span", bound=tuple[Any, ...])
 class InFlightRange(msgspec.Struct, gc=False):
     """Offsets in the same state. `member_id`, `acquired_at` and `lock_expires_at` count while it is acquired.
 
-    `pending` is the state that it gets when the write that is under way succeeds. It is acquired until then.
+    `pending` is the state that it gets when the write that is under way succeeds. It is acquired until then. Joined
+    ranges have the earliest `acquired_at`, so that the oldest lock is found.
     """
 
     first_offset: int
@@ -144,6 +145,7 @@ class InFlightRanges:
         for each in self._ranges[begins:ends]:
             if joined and joined[-1].is_like(each):
                 joined[-1].end_offset = each.end_offset
+                joined[-1].acquired_at = min(joined[-1].acquired_at, each.acquired_at)
             else:
                 joined.append(each)
         self._ranges[begins:ends] = joined

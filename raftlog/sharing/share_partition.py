@@ -114,6 +114,10 @@ class SharePartition:
         return iter(self._ranges)
 
     @property
+    def range_count(self) -> int:
+        return len(self._ranges)
+
+    @property
     def is_full(self) -> bool:
         """Whether a fetch yields no record until locks at the start are given up."""
         in_flight = self.end_offset - self.start_offset

@@ -70,6 +70,8 @@ class Node:
     def __init__(self) -> None:
         self.asked = 0
         self.telemetry: ClientTelemetry | None = None
+        self.parts_of_share = 1
+        self.shares_asked = 0
 
     def partition_names(self) -> list[TopicPartition]:
         return [TopicPartition("t", index) for index in range(PARTITIONS)]
@@ -120,9 +122,13 @@ class Node:
 
     def share_partition(self, key: Hashable) -> SharePartitionFacts | None:
         assert isinstance(key, int)
+        self.shares_asked += 1
         if key == 1:
             return None  # it was dropped meanwhile
         return SharePartitionFacts("work", f"t{key // 2}", key % 2, 7, 3, 2.5, {1: 3, 4: 1})
+
+    def share_parts(self, key: Hashable) -> int:
+        return self.parts_of_share
 
     def share_state_keys(self) -> list[Hashable]:
         return list(range(SHARES))
@@ -199,6 +205,26 @@ async def test_thousands_of_partitions_are_gathered_in_slices() -> None:
     assert SLICE < PARTITIONS
 
 
+async def test_share_partitions_with_many_ranges_are_gathered_in_smaller_slices() -> None:
+    """The sum over a share partition is as many parts as it says."""
+    node = Node()
+    node.parts_of_share = PARTS_AT_ONCE // 2
+    most, seen, running = 0, 0, True
+
+    async def others() -> None:
+        nonlocal most, seen
+        while running:
+            most, seen = max(most, node.shares_asked - seen), node.shares_asked
+            await asyncio.sleep(0)
+
+    watching = asyncio.ensure_future(others())
+    await scraping.gather(view(node), node, LoopLag())
+    running = False
+    await watching
+    assert node.shares_asked == SHARES
+    assert most == 2
+
+
 async def test_thousands_of_partitions_are_exported_in_slices() -> None:
     """No piece has more samples than SLICE_STEPS, plus a few fixed samples; skipped samples count too."""
     node = Node()
@@ -234,6 +260,16 @@ async def test_share_groups_are_exported_by_group_and_topic_in_bounded_series() 
     assert {each.labels["acktype"]: each.value for each in kinds} == {"Accept": 10, "Release": 2}
     in_kafka = told["kafka_server_sharepartitionmetrics_inflightmessagecount"].samples
     assert len(in_kafka) == metrics_shares.MOST_SERIES
+
+
+async def test_pairs_without_a_lag_are_counted() -> None:
+    """The node leads none of the share partitions that it coordinates."""
+    node = Node()
+    found = await scraping.gather(view(node), node, LoopLag())
+    found.shares.clear()
+    told = {each.name: each for each in parse("".join(slices(families(found, "all"))))}
+    assert len(told["raftlog_share_group_lag"].samples) == metrics_shares.MOST_SERIES
+    assert told["raftlog_share_series_left_out"].samples[0].value == SHARES / 2 - metrics_shares.MOST_SERIES
 
 
 async def test_lag_is_exported_where_the_end_is_known() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import pytest
 
 from raftlog.cli import exits
+from raftlog.protocol.apis import ApiKey
 from tests.cli.live import CommandLine, invoke
 from tests.cli.test_end_signals import running
+from tests.client.test_share_fetching import Leader, batch
 from tests.kit.waits import ended
 
 
@@ -54,7 +57,7 @@ def test_released_records_come_again_and_rejected_records_do_not(raftlog: Comman
 @pytest.mark.slow
 def test_an_ended_member_gives_back_what_it_holds_at_once(raftlog: CommandLine, queue: str) -> None:
     """Long before its locks expire; its exit code is that of an interrupt."""
-    taking = ("consume", "--share", queue, "--ack", "release", "-u", "-f", "%s\\n", queue)
+    taking = ("consume", "--share", queue, "--ack", "release", "-c", "11", "-u", "-f", "%s\\n", queue)
     with running(raftlog, *taking) as member:
         assert member.stdout is not None
         assert [member.stdout.readline() for _ in range(10)] == [b"%d\n" % number for number in range(10)]
@@ -80,6 +83,29 @@ def test_a_topic_that_is_not_there_is_named(raftlog: CommandLine) -> None:
     assert (ran.returncode, ran.stderr) == (exits.NOT_FOUND, "raftlog: there is no topic no-such-topic\n")
 
 
+class Expired(Leader):
+    """Delivers its record again with each ShareFetch, as if the lock was over at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock_ms = 0
+
+    def _respond_to(self, api_key: int, version: int, request: Any) -> Any:
+        if api_key == ApiKey.SHARE_FETCH:
+            self.records, self.spans = batch(b"0"), [(0, 0, 1 + len(self.epochs))]
+        return super()._respond_to(api_key, version, request)
+
+
+def test_what_is_held_until_the_end_is_given_back_before_its_lock_is_over() -> None:
+    """Otherwise the command takes its own records again, until their deliveries are used up."""
+    with Expired() as leader:
+        asked = ("--share", "work", "--ack", "release", "-c", "3", "-q", "-f", "%s %d\\n")
+        code, out, said = invoke("consume", "-b", f"{leader.host}:{leader.port}", *asked, "t")
+        assert (code, out) == (exits.OK, "0 1\n")
+        assert said == "raftlog: the lock's duration is over: what is held is given back\n"
+        assert (leader.epochs, leader.acks) == ([0, -1], [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -91,6 +117,7 @@ def test_a_topic_that_is_not_there_is_named(raftlog: CommandLine) -> None:
         (("--share", "g", "--ack", "renew"), "accept, release, reject"),
         (("--share", "g", "-X", "auto.offset.reset=earliest"), "this command only knows"),
         (("--ack", "accept"), "--ack needs --share"),
+        (("--share", "g", "--ack", "release"), "add -e or -c"),
     ],
 )
 def test_wrong_usage_is_said_to_be(arguments: tuple[str, ...], message: str) -> None:

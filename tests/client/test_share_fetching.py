@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +34,7 @@ class Leader(ScriptedBroker):
         self.records = b""
         self.error_code = 0
         self.ack_error = 0
+        self.lock_ms = 30_000
         self.epochs: list[int] = []
         self.added: list[int] = []
         """How many partitions each ShareFetch names."""
@@ -66,7 +69,9 @@ class Leader(ScriptedBroker):
         )
         topic = make.ShareFetchableTopicResponse(topic_id=TOPIC_ID, partitions=(part,))
         responses = (topic,) if spans or acked else ()
-        return make.ShareFetchResponse(error_code=self.error_code, responses=responses)
+        return make.ShareFetchResponse(
+            error_code=self.error_code, acquisition_lock_timeout=self.lock_ms, responses=responses
+        )
 
     def _beat(self, version: int) -> Any:
         make = response_builders(ApiKey.SHARE_GROUP_HEARTBEAT, version)
@@ -145,6 +150,23 @@ def test_a_refused_acknowledgement_is_reported(at_end: bool) -> None:
             worker.fetcher.poll(PATIENCE_S)
         worker.fetcher.close()
     assert worker.fetcher.lost == [Lost(("t", 0), 0, 0, "InvalidRecordState")]
+
+
+def test_the_first_lock_ends_before_the_leader_ends_it() -> None:
+    """Its time is counted from the request, and later records do not put it off."""
+    with Leader() as leader, leader.cluster() as cluster:
+        worker = Worker(cluster)
+        worker.fetcher.poll(PATIENCE_S)
+        assert worker.fetcher.first_lock_ends_at == math.inf
+        leader.records, leader.spans = batch(b"0"), [(0, 0, 1)]
+        begun_at = time.monotonic()
+        worker.take()
+        ends_at = worker.fetcher.first_lock_ends_at
+        assert begun_at + 30 <= ends_at <= time.monotonic() + 30
+        leader.records, leader.spans = batch(b"1", base_offset=1), [(1, 1, 1)]
+        worker.take()
+        worker.fetcher.close()
+        assert worker.fetcher.first_lock_ends_at == ends_at
 
 
 def test_a_lost_session_is_opened_again_and_what_was_acknowledged_in_it_is_reported() -> None:

@@ -11,7 +11,15 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
-from raftlog.metadata.controller_api import PREFERRED, UNCLEAN, ElectionResult, ElectLeaders, UnregisterBroker
+from raftlog.metadata.controller_api import (
+    PREFERRED,
+    UNCLEAN,
+    AlterReassignments,
+    ElectionResult,
+    ElectLeaders,
+    Reassignment,
+    UnregisterBroker,
+)
 from tests.controller.controller_cluster import ControllerCluster
 
 
@@ -91,6 +99,23 @@ def test_unclean_election_waits_for_replicas_that_may_have_what_the_lost_isr_lac
     (refused,) = controllers.ask(ElectLeaders(UNCLEAN, (("u", 0),))).results
     assert refused.error_code == EligibleLeadersNotAvailable.code
     assert "[1]" in refused.error_message
+    controllers.come_back(1)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
+    assert controllers.partition("u").leader == 1
+
+
+def test_unclean_election_prefers_no_added_replica_to_one_that_is_away(
+    controllers: ControllerCluster,
+) -> None:
+    """The added replica may have nothing yet."""
+    controllers.assign("u", (3, 1))
+    controllers.die(1)
+    controllers.ask(AlterReassignments((Reassignment("u", 0, (3, 1, 2)),)))
+    controllers.die(3)
+    controllers.come_back(3, wiped=True)
+    state = controllers.partition("u")
+    assert (state.isr_lost, state.adding_replicas) == (True, (2,))
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
     controllers.come_back(1)
     assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
     assert controllers.partition("u").leader == 1

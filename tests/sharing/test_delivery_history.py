@@ -116,9 +116,35 @@ def test_a_summary_counts_what_is_held_done_and_delivered_before() -> None:
     assert summarize(queue.machine) == InFlightSummary(0, 6, 0, 2, None, {1: 3, 2: 1})
 
 
+def test_a_renewed_lock_is_as_old_as_its_oldest_record() -> None:
+    """Records that are renewed together become one range, though they were not acquired together."""
+    queue = Queue()
+    queue.acquire("m1", 1, now=1)
+    queue.acquire("m2", 1, now=1)
+    queue.acknowledge("m2", 1, 1, RELEASE, now=2)
+    queue.acquire("m2", 1, now=3)
+    queue.acknowledge("m1", 0, 0, RELEASE, now=4)
+    queue.acquire("m2", 1, now=5)
+    renewed = [Acknowledgement(0, 1, (AcknowledgeType.RENEW,))]
+    assert queue.machine.acknowledge("m2", renewed, now=6) is None
+    assert queue.machine.range_count == 1
+    assert summarize(queue.machine).oldest_acquired_at == 3
+
+
 def past(first: int, last: int, at_ms: int, state: DeliveryState = AVAILABLE) -> PastDelivery:
     end = DeliveryEnd.LOCK_OVER if state is AVAILABLE else DeliveryEnd.ACKNOWLEDGED
     return PastDelivery(EndedDelivery(first, last, 1, "m", 0, end, state), at_ms, at_ms)
+
+
+def look(history: DeliveryHistory, offset: int) -> list[PastDelivery]:
+    """Return the deliveries of a record of the share partition p."""
+    steps = history.look("p", offset)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: list[PastDelivery] = end.value
+            return found
 
 
 def test_the_history_of_a_record_is_in_order_and_accepted_records_do_not_evict_others() -> None:
@@ -130,12 +156,24 @@ def test_the_history_of_a_record_is_in_order_and_accepted_records_do_not_evict_o
     for number in range(5):
         history.add("p", past(number, number, 3, ACKNOWLEDGED))
     history.add("p", accepted)
-    assert history.of("p", 5) == [failed, accepted]
-    assert history.of("p", 2) == [failed]
-    assert history.of("p", 10) == []
+    assert look(history, 5) == [failed, accepted]
+    assert look(history, 2) == [failed]
+    assert look(history, 10) == []
     for number in range(3):
         history.add("p", past(20 + number, 20 + number, 9))
-    assert history.of("p", 0) == []
+    assert look(history, 0) == []
+
+
+def test_the_history_of_a_record_is_looked_up_in_steps() -> None:
+    """Others go on between them, and deliveries that end meanwhile are not part of it."""
+    history = DeliveryHistory(most=3)
+    for number in range(3):
+        history.add("p", past(number, number, 1))
+        history.add("p", past(number, number, 2, ACKNOWLEDGED))
+    steps = history.look("p", 2)
+    next(steps)
+    history.add("p", past(2, 2, 3))
+    assert sum(1 for _ in steps) == 5
 
 
 def test_groups_beyond_the_limit_are_counted_together_until_others_have_left() -> None:

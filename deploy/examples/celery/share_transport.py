@@ -57,8 +57,9 @@ IDLE_S: Final = 0.01
 """How long a worker rests that can take none."""
 REQUEST_S: Final = 30.0
 VISIBILITY_S: Final = 30
-PLACE: Final = "share_place"
-"""The key of a message's topic, partition and offset in its delivery_info."""
+
+Place = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
 
 
 class NotConfirmed(KafkaException):
@@ -74,7 +75,7 @@ class Lane:
         self._consumer.subscribe([topic])
         self._lock = threading.Lock()
         self._waiting: deque[Any] = deque()
-        self._unanswered: set[tuple[str, int, int]] = set()
+        self._unanswered: set[Place] = set()
 
     @property
     def is_busy(self) -> bool:
@@ -90,12 +91,12 @@ class Lane:
             self._unanswered = {(each.topic(), each.partition(), each.offset()) for each in found}
         return self._waiting.popleft() if self._waiting else None
 
-    def answer(self, place: tuple[str, int, int], kind: AcknowledgeType) -> Exception | None:
-        """Acknowledge a record. Return why the broker did not confirm that, or None: then the record comes again."""
+    def answer(self, place: Place, kind: AcknowledgeType) -> Exception | None:
+        """Acknowledge a record. Return why the broker did not confirm that: the record may come again."""
         with self._lock:
-            self._consumer.acknowledge_offset(*place, kind)
             self._unanswered.discard(place)
             try:
+                self._consumer.acknowledge_offset(*place, kind)
                 outcomes = self._consumer.commit_sync(REQUEST_S)
             except KafkaException as error:
                 return error
@@ -127,7 +128,7 @@ class QoS(virtual.QoS):
         return []
 
     def _answer(self, delivery_tag: str, kind: AcknowledgeType) -> None:
-        self.channel.answer(self._delivered[delivery_tag].delivery_info[PLACE], kind)
+        self.channel.answer(delivery_tag, kind)
         super().ack(delivery_tag)
 
 
@@ -139,7 +140,8 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         super().__init__(connection, **kwargs)
         self._lanes: dict[str, list[Lane]] = {}
-        self._held: dict[tuple[str, int, int], Lane] = {}
+        # by delivery tag: a record whose lock is over may come again on another lane
+        self._held: dict[str, tuple[Lane, Place]] = {}
         self._producer: Producer | None = None
 
     # -- settings
@@ -256,20 +258,19 @@ class Channel(virtual.Channel):
 
     def _message(self, record: Any, lane: Lane) -> dict[str, Any]:
         message: dict[str, Any] = loads(record.value())
-        place = (record.topic(), record.partition(), record.offset())
-        self._held[place] = lane
         message["headers"]["delivery_count"] = record.delivery_count()  # Celery has it in `self.request`
         info = message["properties"]["delivery_info"]
         info["redelivered"] = record.delivery_count() > 1
-        info[PLACE] = place
-        message["properties"]["delivery_tag"] = self._next_delivery_tag()
+        message["properties"]["delivery_tag"] = tag = self._next_delivery_tag()
+        self._held[tag] = lane, (record.topic(), record.partition(), record.offset())
         return message
 
-    def answer(self, place: tuple[str, int, int], kind: AcknowledgeType) -> None:
-        """Acknowledge a record, and log what came of it."""
-        lane = self._held.pop(place, None)
-        if lane is None:
+    def answer(self, delivery_tag: str, kind: AcknowledgeType) -> None:
+        """Acknowledge a record by the lane that delivered it, and log what came of it."""
+        held = self._held.pop(delivery_tag, None)
+        if held is None:
             return  # it has been answered
+        lane, place = held
         name = f"{place[0]}-{place[1]}@{place[2]}"
         failure = lane.answer(place, kind)
         if failure is None:
@@ -280,7 +281,7 @@ class Channel(virtual.Channel):
             )
 
     def _restore(self, message: Any) -> None:
-        self.answer(message.delivery_info[PLACE], AcknowledgeType.RELEASE)
+        self.answer(message.delivery_tag, AcknowledgeType.RELEASE)
 
     def close(self) -> None:
         super().close()

@@ -27,6 +27,9 @@ from raftlog.sharing.in_flight_summary import InFlightSummary
 from raftlog.sharing.share_partition import SharePartition
 from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
 
+RANGES_IN_A_PART: Final = 20
+"""Ranges in flight that are summed up as fast as any other part of a request."""
+
 LOOKED_AT: Final = 100
 """How many are looked at to find one that is idle, those first that were not used for longest."""
 
@@ -84,6 +87,11 @@ class LedSharePartitions:
         now = asyncio.get_running_loop().time()
         held_s = 0.0 if found.oldest_acquired_at is None else now - found.oldest_acquired_at
         return LedInNumbers(led.key, topic, led.leader_epoch, lag, held_s, found, led.machine.is_full)
+
+    def parts_of(self, key: Hashable) -> int:
+        """Return how many parts of a request it is to `describe` a share partition."""
+        machine = self.machine_of(key) if isinstance(key, SharePartitionKey) else None
+        return 1 if machine is None else 1 + machine.range_count // RANGES_IN_A_PART
 
     def machine_of(self, key: SharePartitionKey) -> SharePartition | None:
         """Return the machine of a share partition, only to look at; None if it is not in use."""

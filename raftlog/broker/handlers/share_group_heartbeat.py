@@ -14,7 +14,7 @@ from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.shared.group_heartbeats import assignment_field, check_subscription
-from raftlog.broker.handlers.shared.share_changes import initialize_states, succeeded
+from raftlog.broker.handlers.shared.share_changes import NO_RETRY, initialize_states, succeeded
 from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_GROUP_MEMBER_EPOCH
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.share.share_heartbeat import (
@@ -70,7 +70,7 @@ async def _beat(broker: BrokerContext, request: RequestContext, message: Any) ->
         topic_id: dict.fromkeys(partitions, start) for topic_id, (partitions, start) in work.topics.items()
     }
     try:
-        outcomes = await initialize_states(broker, work.group_id, work.state_epoch, starts)
+        outcomes = await initialize_states(broker, work.group_id, work.state_epoch, starts, pauses_s=NO_RETRY)
         ready = ShareStatesReady(work.group_id, succeeded(outcomes, wanted))
         await broker.groups.ask(GroupCoordinator.share_states_ready, ready)
         if ready.partitions == wanted:

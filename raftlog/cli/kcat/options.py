@@ -82,7 +82,7 @@ Ack = Annotated[
     typer.Option(
         "--ack",
         metavar="|".join(ACKS),
-        help="of a share group: records are done; given back when the command ends; or never delivered again",
+        help="of a share group: records are done; given back at the end (with -e or -c); or never delivered again",
     ),
 ]
 FromPartition = Annotated[int, typer.Option("--partition", "-p", metavar="N", help="-1: all")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from raftlog.broker.coordination.share_record import MOST_CLIENTS, ShareRecord
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.sharing.delivery import DeliveryState
@@ -17,7 +19,11 @@ def test_a_delivery_is_dated_by_the_wall_clock_of_its_end() -> None:
     record = ShareRecord(wall_clock_ms=lambda: 1_000_000)
     ended = EndedDelivery(3, 5, 1, "m", 10.0, DeliveryEnd.LOCK_OVER, DeliveryState.AVAILABLE)
     record.remember(KEY, ended, now=40.0)
-    ((_, acquired_ms, ended_ms),) = record.history.of(KEY, 4)
+    steps = record.history.look(KEY, 4)
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    ((_, acquired_ms, ended_ms),) = end.value.value
     assert (acquired_ms, ended_ms) == (970_000, 1_000_000)
 
 

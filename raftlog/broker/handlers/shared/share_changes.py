@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 from uuid import UUID
 
-from raftlog.base.errors import KafkaError
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+)
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.group_share_states import (
     Outcomes,
@@ -18,6 +25,11 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.share.share_offsets import ShareChangeEnded, ShareStateChange
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 
+RETRY_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Before share coordinators are asked again that are being elected or read their states, seconds."""
+NO_RETRY: Final = ()
+_COMING: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+
 
 def share_keys(group_id: str, partitions: Mapping[UUID, Collection[int]]) -> Iterator[SharePartitionKey]:
     """Yield the share partitions of a group, by topic."""
@@ -27,9 +39,26 @@ def share_keys(group_id: str, partitions: Mapping[UUID, Collection[int]]) -> Ite
 
 
 async def ask_share_coordinators(
-    broker: BrokerContext, question: StateQuestion, keys: tuple[SharePartitionKey, ...]
+    broker: BrokerContext,
+    question: StateQuestion,
+    keys: tuple[SharePartitionKey, ...],
+    *,
+    pauses_s: tuple[float, ...] = RETRY_PAUSES_S,
 ) -> Outcomes:
     """Return the outcome for each partition; whatever fails as a whole fails for each."""
+    outcomes = await _ask(broker, question, keys)
+    for pause_s in pauses_s:
+        coming = tuple(key for key, outcome in outcomes.items() if isinstance(outcome, _COMING))
+        if not coming:
+            break
+        await asyncio.sleep(pause_s)
+        outcomes |= await _ask(broker, question, coming)
+    return outcomes
+
+
+async def _ask(
+    broker: BrokerContext, question: StateQuestion, keys: tuple[SharePartitionKey, ...]
+) -> Outcomes:
     if not keys:
         return {}
     try:
@@ -39,14 +68,19 @@ async def ask_share_coordinators(
 
 
 async def initialize_states(
-    broker: BrokerContext, group_id: str, state_epoch: int, starts: Mapping[UUID, Mapping[int, int]]
+    broker: BrokerContext,
+    group_id: str,
+    state_epoch: int,
+    starts: Mapping[UUID, Mapping[int, int]],
+    *,
+    pauses_s: tuple[float, ...] = RETRY_PAUSES_S,
 ) -> Outcomes:
     """Begin states with these start offsets."""
     keys = tuple(share_keys(group_id, starts))
     question = initialize_question(
         state_epoch, {each: starts[each.topic_id][each.partition] for each in keys}
     )
-    return await ask_share_coordinators(broker, question, keys)
+    return await ask_share_coordinators(broker, question, keys, pauses_s=pauses_s)
 
 
 async def carry_out(broker: BrokerContext, change: ShareStateChange) -> Outcomes:

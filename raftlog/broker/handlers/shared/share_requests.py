@@ -9,13 +9,14 @@ from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.errors import InvalidRequest, KafkaError, UnknownTopicId
-from raftlog.base.types import NO_BROKER, NO_EPOCH
+from raftlog.base.types import NAME_MAX_CHARS, NO_BROKER, NO_EPOCH
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, Handler, RequestContext
 from raftlog.broker.coordination.share_group_configs import share_config
 from raftlog.broker.long_work.turns import each_part, together
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.broker.rights import TOPIC, among, refusal
+from raftlog.coordinator.groups import check_group_id
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -36,9 +37,12 @@ Outcomes = dict[SharedPartition, KafkaError | None]
 
 
 def session_key(message: Any) -> ShareSessionKey:
-    """Return the key of a request's share session."""
+    """Return the key of a request's share session. Raise InvalidRequest, InvalidGroupId."""
     if not message.group_id or not message.member_id:
         raise InvalidRequest("group_id and member_id must not be empty")
+    check_group_id(message.group_id)
+    if len(message.member_id) > NAME_MAX_CHARS:  # the broker remembers it for long
+        raise InvalidRequest(f"member_id has at most {NAME_MAX_CHARS} characters")
     return ShareSessionKey(message.group_id, message.member_id)
 
 
