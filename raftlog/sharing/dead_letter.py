@@ -50,7 +50,7 @@ def decode_dead_letters(encoded: bytes) -> DeadLetters | None:
     if not encoded:
         return None
     try:
-        *numbers, topic_id, partition = _BYTES.unpack(encoded)
+        found = DeadLetters(*_BYTES.unpack(encoded))
     except StructError as error:
         raise CorruptMessage("a batch of dead letters cannot be read") from error
-    return DeadLetters(*numbers, UUID(bytes=topic_id), partition)
+    return found._replace(topic_id=UUID(bytes=found.topic_id))  # type: ignore[arg-type]  # packed

@@ -445,7 +445,7 @@ class ShareGroups(Leaving):
             view = memoryview(read_batches(leader[1].log, leader[1].high_watermark))
             for position, header in iter_headers(view):
                 for record in iter_records(view[position : position + header.length]):
-                    said = dict(record.headers)
+                    said = {name: value or b"" for name, value in record.headers}
                     whose = said["__dlq.errors.group"].decode(), int(said["__dlq.errors.partition"])
                     if whose == (book.group, book.where[1]):
                         found[int(said["__dlq.errors.offset"])] += 1

@@ -75,7 +75,7 @@ class DeadLetterWriter:
         if name not in self._broker.image().topics:
             if not config.errors_deadletterqueue_auto_create_topics_enable:
                 raise InvalidConfig(f"the dead-letter topic {name} does not exist")
-            configs = {
+            configs: dict[str, str | None] = {
                 "errors.deadletterqueue.group.enable": "true",
                 "message.timestamp.type": "CreateTime",
             }
