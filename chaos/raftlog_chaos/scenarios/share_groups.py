@@ -330,6 +330,9 @@ class ShareGroups(Leaving):
         if found is not None:
             leader, replica = found
             leader.host.call(_delete, replica, self.chance.random())
+            for each in self.books.values():
+                if each.where == book.where:
+                    each.deleted_below = max(each.deleted_below, replica.log_start_offset)
             if self.chance.random() < 0.5:
                 await self.moment(book.answered, 0.2)
                 await self.blackout(book, victim)  # before the log start is in a checkpoint

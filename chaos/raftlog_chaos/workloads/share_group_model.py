@@ -115,6 +115,8 @@ class ShareGroupModel:
         self.letters = 0
         self._kinds: dict[int, int] = {}
         """How each settled record was acknowledged; GAP where the member may not have held it any more."""
+        self.deleted_below = 0
+        """Where the log began after a deletion, which a power cut may have undone."""
         self._resets = 0
         self._released: dict[int, Answered] = {}
         self._holds: dict[int, list[Hold]] = {}
@@ -358,7 +360,7 @@ class ShareGroupModel:
             yield f"{name}: {len(accepted)} accepted records have dead letters: {accepted[:5]}"
         missing = [
             offset
-            for offset in range(max(self.first_offset, self.log_start_offset), end_offset)
+            for offset in range(max(self.first_offset, self.log_start_offset, self.deleted_below), end_offset)
             if offset not in letters and self._is_given_up(offset, withheld)
         ]
         if missing:
