@@ -54,7 +54,7 @@ def archive_before_the_letter(patch: pytest.MonkeyPatch) -> None:
         found = machine.next_archiving(5)
         if found is not None and machine.unfinished_letters is None:
             machine.settle_letters(found[0], found[1] + 1)
-            sender._led._settle()
+            sender._led._settle()  # type: ignore[attr-defined]  # it is a LedSharePartition
             return
         await send(sender, machine)
 
