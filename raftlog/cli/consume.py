@@ -490,13 +490,7 @@ class Reader:
             raise Failure(f"{topic} {partition}: {words_of(error)}", code_of(error)) from None
 
     def _print(self, record: Record) -> None:
-        try:
-            sys.stdout.buffer.write(self.wanted.show(record))
-        except Failure as failure:
-            where = f"{record.topic.decode()} {record.partition} at offset {record.offset}"
-            raise Failure(f"{where}: {failure}") from None
-        if self.wanted.unbuffered:
-            sys.stdout.buffer.flush()
+        self.wanted.print_record(record)
         self._printed += 1
 
     def _end(self, found: Fetched) -> None:

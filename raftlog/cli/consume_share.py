@@ -141,7 +141,7 @@ class ShareReader:
                     taken.leader,
                     delivery_count,
                 )
-                self._print(record)
+                self._wanted.print_record(record)
                 written.append(each.offset)
                 self._printed += 1
                 if self._wanted.count and self._printed >= self._wanted.count:
@@ -154,15 +154,6 @@ class ShareReader:
             if self._type is not None:
                 for offset in written:
                     self._fetcher.acknowledge(taken, offset, offset, self._type)
-
-    def _print(self, record: Record) -> None:
-        try:
-            sys.stdout.buffer.write(self._wanted.show(record))
-        except Failure as failure:
-            where = f"{record.topic.decode()} {record.partition} at offset {record.offset}"
-            raise Failure(f"{where}: {failure}") from None
-        if self._wanted.unbuffered:
-            sys.stdout.buffer.flush()
 
     def _goes_on(self, taken: Taken, error: KafkaError) -> bool:
         """Report an error of a partition; return whether the command carries on after errors."""

@@ -63,10 +63,8 @@ def decide_elect_leaders(
         results.append(_result(topic, partition, error))
     effects: tuple[object, ...] = _events(image, request, records)
     if records and request.election_type == UNCLEAN:
-        effects = (
-            *effects,
-            UPDATE_ALL_PARTITIONS,
-        )  # a reassignment may have waited for this leader
+        # a reassignment may have waited for this leader
+        effects = (*effects, UPDATE_ALL_PARTITIONS)
     return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
@@ -76,9 +74,8 @@ def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[st
         return
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
-            if needs_election(
-                state, request.election_type
-            ):  # an exception for each that does not takes a second
+            # most need none, and raising an exception for each of them takes a second
+            if needs_election(state, request.election_type):
                 yield topic.name, index
 
 

@@ -233,32 +233,36 @@ async def test_thousands_of_partitions_are_exported_in_slices() -> None:
     assert len(pieces) > PARTITIONS * 10 / SLICE_STEPS
     most = max(sum(not line.startswith("#") for line in piece.splitlines()) for piece in pieces)
     assert most <= SLICE_STEPS + 5
-    told = {each.name: each for each in parse("".join(pieces))}
-    assert len(told["raftlog_partition_high_watermark"].samples) == PARTITIONS
-    assert [each.value for each in told["raftlog_group_memory_bytes"].samples] == [700]
-    assert len(told["kafka_topic_partition_current_offset"].samples) == PARTITIONS / 2
-    assert told["kafka_server_replicamanager_underreplicatedpartitions"].samples[0].value == PARTITIONS / 2
+    exported = {each.name: each for each in parse("".join(pieces))}
+    assert len(exported["raftlog_partition_high_watermark"].samples) == PARTITIONS
+    assert [each.value for each in exported["raftlog_group_memory_bytes"].samples] == [700]
+    assert len(exported["kafka_topic_partition_current_offset"].samples) == PARTITIONS / 2
+    assert (
+        exported["kafka_server_replicamanager_underreplicatedpartitions"].samples[0].value == PARTITIONS / 2
+    )
 
 
 async def test_share_groups_are_exported_by_group_and_topic_in_bounded_series() -> None:
     """Partitions of a topic are summed up; topics beyond the limit are counted, and the dropped partition is not."""
     node = Node()
     found = await scraping.gather(view(node), node, LoopLag())
-    told = {each.name: each for each in parse("".join(slices(families(found, "all"))))}
-    lags = {each.labels["topic"]: each.value for each in told["raftlog_share_group_lag"].samples}
+    exported = {each.name: each for each in parse("".join(slices(families(found, "all"))))}
+    lags = {each.labels["topic"]: each.value for each in exported["raftlog_share_group_lag"].samples}
     assert (len(lags), lags["t0"], lags["t1"]) == (metrics_shares.MOST_SERIES, 5, 10)
-    assert told["raftlog_share_series_left_out"].samples[0].value == SHARES / 2 - metrics_shares.MOST_SERIES
-    assert told["raftlog_share_partitions"].samples[0].value == SHARES - 1
+    assert (
+        exported["raftlog_share_series_left_out"].samples[0].value == SHARES / 2 - metrics_shares.MOST_SERIES
+    )
+    assert exported["raftlog_share_partitions"].samples[0].value == SHARES - 1
     in_flight = {
         (each.labels["topic"], each.labels["deliveries"]): each.value
-        for each in told["raftlog_share_group_in_flight"].samples
+        for each in exported["raftlog_share_group_in_flight"].samples
     }
     assert (in_flight["t1", "1"], in_flight["t1", "4"]) == (6, 2)
-    archived = {each.labels["group"]: each.value for each in told["raftlog_share_group_archived"].samples}
+    archived = {each.labels["group"]: each.value for each in exported["raftlog_share_group_archived"].samples}
     assert archived == {"work": 1, "": 1}
-    kinds = told["kafka_server_sharegroupmetrics_recordacknowledgements"].samples
+    kinds = exported["kafka_server_sharegroupmetrics_recordacknowledgements"].samples
     assert {each.labels["acktype"]: each.value for each in kinds} == {"Accept": 10, "Release": 2}
-    in_kafka = told["kafka_server_sharepartitionmetrics_inflightmessagecount"].samples
+    in_kafka = exported["kafka_server_sharepartitionmetrics_inflightmessagecount"].samples
     assert len(in_kafka) == metrics_shares.MOST_SERIES
 
 
@@ -267,20 +271,22 @@ async def test_pairs_without_a_lag_are_counted() -> None:
     node = Node()
     found = await scraping.gather(view(node), node, LoopLag())
     found.shares.clear()
-    told = {each.name: each for each in parse("".join(slices(families(found, "all"))))}
-    assert len(told["raftlog_share_group_lag"].samples) == metrics_shares.MOST_SERIES
-    assert told["raftlog_share_series_left_out"].samples[0].value == SHARES / 2 - metrics_shares.MOST_SERIES
+    exported = {each.name: each for each in parse("".join(slices(families(found, "all"))))}
+    assert len(exported["raftlog_share_group_lag"].samples) == metrics_shares.MOST_SERIES
+    assert (
+        exported["raftlog_share_series_left_out"].samples[0].value == SHARES / 2 - metrics_shares.MOST_SERIES
+    )
 
 
 async def test_lag_is_exported_where_the_end_is_known() -> None:
     """A position beyond the end is no lag. The lag of a partition of another broker is not guessed."""
     node = Node()
     found = await scraping.gather(view(node), node, LoopLag())
-    told = {each.name: each for each in parse("".join(slices(families(found, "kafka"))))}
-    lags = {each.labels["partition"]: each.value for each in told["kafka_consumergroup_lag"].samples}
+    exported = {each.name: each for each in parse("".join(slices(families(found, "kafka"))))}
+    lags = {each.labels["partition"]: each.value for each in exported["kafka_consumergroup_lag"].samples}
     assert lags == {"0": 4, "1": 0}
-    assert [each.value for each in told["kafka_consumergroup_lag_sum"].samples] == [4]
-    assert "raftlog_group_lag" not in told
+    assert [each.value for each in exported["kafka_consumergroup_lag_sum"].samples] == [4]
+    assert "raftlog_group_lag" not in exported
 
 
 class Positions(dict[tuple[str, int], int]):
@@ -309,9 +315,11 @@ async def test_group_of_thousands_of_partitions_is_summed_in_slices() -> None:
         seen.append(positions.looked_at)
         text += piece
     assert max(after - before for before, after in pairwise(seen)) <= SLICE_STEPS
-    told = {each.name: each for each in parse(text)}
-    assert [each.value for each in told["kafka_consumergroup_lag_sum"].samples] == [4 * PARTITIONS]
-    assert [each.value for each in told["kafka_consumergroup_current_offset_sum"].samples] == [3 * PARTITIONS]
+    exported = {each.name: each for each in parse(text)}
+    assert [each.value for each in exported["kafka_consumergroup_lag_sum"].samples] == [4 * PARTITIONS]
+    assert [each.value for each in exported["kafka_consumergroup_current_offset_sum"].samples] == [
+        3 * PARTITIONS
+    ]
 
 
 async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:

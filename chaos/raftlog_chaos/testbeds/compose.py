@@ -1,8 +1,8 @@
 """A testbed of the containers in docker-compose.yml, which can be killed, paused, partitioned and restarted.
 
 The cluster is a Compose project of its own. It publishes the ports in docker-compose.yml, so no other cluster of that
-file may run at the same time. Links are cut with iptables in the containers' network namespaces. That needs root, but
-no special image. Closing the testbed removes the containers, their network and their volumes.
+file may run at the same time. Links are cut with iptables in the containers' network namespaces. This needs root on
+the host; the image stays as it is. Closing the testbed removes the containers, their network and their volumes.
 """
 
 from __future__ import annotations

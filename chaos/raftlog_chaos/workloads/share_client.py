@@ -1,7 +1,7 @@
 """A member of a share group as a process of its own, by confluent-kafka's `ShareConsumer`, so that it can be killed.
 
 Line by line it reads commands from standard input and writes an answer to standard output, all as JSON. The first line
-has librdkafka's settings, the topics, and the timeout of a request in seconds. Where its parent dies, it ends.
+has librdkafka's settings, the topics, and the timeout of a request in seconds. The process ends when its parent does.
 
 | command | answer |
 |---|---|

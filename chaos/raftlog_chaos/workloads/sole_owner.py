@@ -2,7 +2,7 @@
 
 No other producer has the id, so no worker may ever be fenced by another. There are two kinds:
 
-- `SoleOwner` finishes its transactions before they time out. Whatever crashes, its requests must succeed after retries.
+- `SoleOwner` finishes its transactions before they time out. Its requests must succeed after retries, during any crash.
 - `SlowOwner` sleeps until its transactions time out. It then continues with the next producer epoch (KIP-360).
 """
 

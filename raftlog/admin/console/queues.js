@@ -75,7 +75,7 @@ async function queue(root, id, signal) {
   const tell = h("form", { class: "bar card low", onsubmit: (event) => {
     event.preventDefault();
     location.hash = `#/${["queues", id, topic.value, Number(partition.value), offset.value].map(encodeURIComponent).join("/")}`;
-  } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Tell of the record" }, "Tell of a record"));
+  } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Explain the record" }, "Tell of a record"));
   put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, flight, members, tell);
   const showFlight = changes(([limits, rows]) => drawFlight(flight, id, limits, rows));
   const showMembers = changes((found) => drawMembers(members, found));

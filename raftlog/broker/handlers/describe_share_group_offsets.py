@@ -133,7 +133,10 @@ async def _rows(
     known: Mapping[UUID, str],
     states: Mapping[SharePartitionKey, Any],
 ) -> dict[tuple[UUID, int], dict[str, Any]]:
-    """Return the fields of each partition with a state. What share coordinators do not answer counts as none."""
+    """Return the fields of each partition with a state.
+
+    A partition without an answer of its share coordinator is left out.
+    """
     measured: list[SharePartitionKey] = []
 
     def measure(key: SharePartitionKey, each: Any) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
-from raftlog.cli.kcat.format import Print
+from raftlog.cli.exits import Failure
+from raftlog.cli.kcat.format import Print, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +22,13 @@ class Wanted:
     carry_on: bool
     verbose: bool
     quiet: bool
+
+    def print_record(self, record: Record) -> None:
+        """Write one record to standard output. Raise Failure, which names the record, if the format does not fit."""
+        try:
+            sys.stdout.buffer.write(self.show(record))
+        except Failure as failure:
+            where = f"{record.topic.decode()} {record.partition} at offset {record.offset}"
+            raise Failure(f"{where}: {failure}") from None
+        if self.unbuffered:
+            sys.stdout.buffer.flush()

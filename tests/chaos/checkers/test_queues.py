@@ -64,7 +64,7 @@ class QueueHistory(ToldHistory):
         return set(self.judged().anomalies) - {"never-ok", "unseen"}
 
 
-def told(records: int = 1) -> QueueHistory:
+def written(records: int = 1) -> QueueHistory:
     return QueueHistory(records)
 
 
@@ -75,32 +75,32 @@ def told(records: int = 1) -> QueueHistory:
 @pytest.mark.parametrize("later", [ANN, BOB])
 def test_a_settled_record_is_not_delivered_again(kind: str, later: int) -> None:
     """The later delivery was acknowledged, so it came from a leader."""
-    history = told().gets(ANN, (0, 1)).says(ANN, kind, 0).gets(later, (0, 1)).says(later, "release", 0)
+    history = written().gets(ANN, (0, 1)).says(ANN, kind, 0).gets(later, (0, 1)).says(later, "release", 0)
     assert history.broken() == {"delivered-again"}
 
 
 def test_a_settled_record_is_not_delivered_later_by_any_broker() -> None:
     """By then even a broker that was paused knows its successor."""
-    history = told().gets(ANN, (0, 1)).says(ANN, "accept", 0).rest(STALE + 1).gets(BOB, (0, 1))
+    history = written().gets(ANN, (0, 1)).says(ANN, "accept", 0).rest(STALE + 1).gets(BOB, (0, 1))
     assert history.broken() == {"delivered-again"}
 
 
 @pytest.mark.parametrize("outcome", ["fail", "info"])
 def test_a_replaced_leader_may_deliver_what_it_cannot_settle(outcome: str) -> None:
     """Its writes are fenced, in raftlog as in Apache Kafka."""
-    history = told().gets(ANN, (0, 1)).says(ANN, "accept", 0).gets(BOB, (0, 1))
+    history = written().gets(ANN, (0, 1)).says(ANN, "accept", 0).gets(BOB, (0, 1))
     assert history.says(BOB, "accept", 0, outcome=outcome).broken() == set()
 
 
 def test_a_record_that_an_earlier_poll_has_fetched_is_no_later_delivery() -> None:
     """The client returns it late. Its lock was over, and another member has settled the record meanwhile."""
-    history = told().gets(BOB).gets(ANN, (0, 2)).says(ANN, "accept", 0).gets(BOB, (0, 1))
+    history = written().gets(BOB).gets(ANN, (0, 2)).says(ANN, "accept", 0).gets(BOB, (0, 1))
     assert history.says(BOB, "accept", 0).broken() == set()
 
 
 def test_an_accept_without_a_response_settles_nothing_for_certain() -> None:
     """It may have been carried out or not."""
-    history = told().gets(ANN, (0, 1)).asks(ANN, "accept", 0)
+    history = written().gets(ANN, (0, 1)).asks(ANN, "accept", 0)
     assert history.gets(BOB, (0, 1)).says(BOB, "accept", 0).broken() == set()
 
 
@@ -109,7 +109,7 @@ def test_an_accept_without_a_response_settles_nothing_for_certain() -> None:
 
 def test_a_record_that_is_never_delivered_is_lost() -> None:
     """It was acknowledged to its producer, and the group has joined its topic."""
-    history = told(2).gets(ANN, (0, 1)).says(ANN, "accept", 0)
+    history = written(2).gets(ANN, (0, 1)).says(ANN, "accept", 0)
     assert history.broken() == {"undelivered"}
     assert "offset 1 of g: delivered 0 times" in history.judged().text()
 
@@ -117,19 +117,19 @@ def test_a_record_that_is_never_delivered_is_lost() -> None:
 @pytest.mark.parametrize(("kind", "outcome"), [("release", "ok"), ("accept", "fail"), ("reject", "fail")])
 def test_a_record_that_was_delivered_and_not_settled_is_lost(kind: str, outcome: str) -> None:
     """A release, and an answer that was refused, ask for another delivery."""
-    assert told().gets(ANN, (0, 1)).says(ANN, kind, 0, outcome=outcome).broken() == {"undelivered"}
+    assert written().gets(ANN, (0, 1)).says(ANN, kind, 0, outcome=outcome).broken() == {"undelivered"}
 
 
 @pytest.mark.parametrize("kind", ["accept", "reject"])
 def test_an_unknown_answer_may_have_settled_a_record(kind: str) -> None:
     """Neither the answer that the cut took, nor the pending one, counts as refused."""
-    assert told().gets(ANN, (0, 1)).says(ANN, kind, 0, outcome="info").broken() == set()
-    assert told().gets(ANN, (0, 1)).asks(ANN, kind, 0).broken() == set()
+    assert written().gets(ANN, (0, 1)).says(ANN, kind, 0, outcome="info").broken() == set()
+    assert written().gets(ANN, (0, 1)).asks(ANN, kind, 0).broken() == set()
 
 
 def test_a_record_ends_with_its_last_delivery() -> None:
     """Its delivery count is the limit: the group archives it."""
-    history = told()
+    history = written()
     for count in range(1, LIMIT + 1):
         history.gets(ANN, (0, count)).says(ANN, "release", 0)
     assert history.broken() == set()
@@ -137,7 +137,7 @@ def test_a_record_ends_with_its_last_delivery() -> None:
 
 def test_a_record_of_another_topic_is_not_due() -> None:
     """The group has not joined it."""
-    history = told().gets(ANN, (0, 1)).says(ANN, "accept", 0)
+    history = written().gets(ANN, (0, 1)).says(ANN, "accept", 0)
     history.send(WRITER, 1, 0, key="other-0")
     assert history.broken() == set()
 
@@ -147,19 +147,19 @@ def test_a_record_of_another_topic_is_not_due() -> None:
 
 def test_a_record_has_one_holder() -> None:
     """Bob got it, with success, after Ann had it and before she accepted it in time."""
-    history = told().gets(ANN, (0, 1)).gets(BOB, (0, 2)).says(BOB, "release", 0).says(ANN, "accept", 0)
+    history = written().gets(ANN, (0, 1)).gets(BOB, (0, 2)).says(BOB, "release", 0).says(ANN, "accept", 0)
     assert history.broken() == {"two-holders"}
 
 
 def test_a_lock_that_may_be_over_holds_nothing() -> None:
     """Ann's late accept is answered without an error, since the group has passed that record."""
-    history = told().gets(ANN, (0, 1)).rest(LOCK).gets(BOB, (0, 2)).says(BOB, "accept", 0)
+    history = written().gets(ANN, (0, 1)).rest(LOCK).gets(BOB, (0, 2)).says(BOB, "accept", 0)
     assert history.says(ANN, "accept", 0).broken() == set()
 
 
 def test_a_delivery_that_may_be_older_than_the_lock_is_no_second_holder() -> None:
     """Bob's poll began before Ann had the record."""
-    history = told()
+    history = written()
     history.line(BOB, "invoke", "acquire", [["acquire"]], group="g")
     history.gets(ANN, (0, 2))
     history.line(BOB, "ok", "acquire", [["acquire", {KEY: [[0, 10, 1]]}]], group="g")
@@ -172,20 +172,20 @@ def test_a_delivery_that_may_be_older_than_the_lock_is_no_second_holder() -> Non
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_count_grows_with_each_confirmed_release(count: int) -> None:
     """It is written with the release, so that each later leader knows it."""
-    history = told().gets(ANN, (0, 2)).says(ANN, "release", 0).gets(BOB, (0, count)).says(BOB, "accept", 0)
+    history = written().gets(ANN, (0, 2)).says(ANN, "release", 0).gets(BOB, (0, count)).says(BOB, "accept", 0)
     assert history.broken() == {"delivery-count"}
 
 
 def test_a_count_may_repeat_where_no_answer_was_written() -> None:
     """The next leader knows a count as it was last written."""
-    history = told().gets(ANN, (0, 1)).says(ANN, "release", 0, outcome="info").gets(BOB, (0, 1))
+    history = written().gets(ANN, (0, 1)).says(ANN, "release", 0, outcome="info").gets(BOB, (0, 1))
     assert history.says(BOB, "accept", 0).broken() == set()
 
 
 @pytest.mark.parametrize("count", [0, LIMIT + 1])
 def test_a_count_is_within_the_limit(count: int) -> None:
     """A record beyond it must have been archived."""
-    assert told().gets(ANN, (0, count)).says(ANN, "accept", 0).broken() == {"delivery-count"}
+    assert written().gets(ANN, (0, count)).says(ANN, "accept", 0).broken() == {"delivery-count"}
 
 
 # -- the start offset
@@ -193,13 +193,13 @@ def test_a_count_is_within_the_limit(count: int) -> None:
 
 def test_the_start_offset_never_goes_back() -> None:
     """Both reports are far apart: no replaced coordinator is left that does not know it."""
-    assert told(0).begins(5).begins(7).rest(STALE).begins(6).broken() == {"start-offset-back"}
-    assert told(0).begins(5).rest(STALE).begins(5).begins(7).broken() == set()
+    assert written(0).begins(5).begins(7).rest(STALE).begins(6).broken() == {"start-offset-back"}
+    assert written(0).begins(5).rest(STALE).begins(5).begins(7).broken() == set()
 
 
 def test_a_replaced_coordinator_may_report_an_older_start_offset_for_a_while() -> None:
     """As in Apache Kafka, it reads its own memory."""
-    assert told(0).begins(7).begins(6).broken() == set()
+    assert written(0).begins(7).begins(6).broken() == set()
 
 
 # -- the rest
@@ -207,7 +207,7 @@ def test_a_replaced_coordinator_may_report_an_older_start_offset_for_a_while() -
 
 def test_a_delivered_value_is_the_one_that_was_sent() -> None:
     """A share group reads the same log as any consumer."""
-    history = told()
+    history = written()
     history.line(ANN, "invoke", "acquire", [["acquire"]], group="g")
     history.line(ANN, "ok", "acquire", [["acquire", {KEY: [[0, 99, 1]]}]], group="g")
     assert history.says(ANN, "accept", 0).broken() == {"inconsistent-offsets"}
@@ -215,7 +215,7 @@ def test_a_delivered_value_is_the_one_that_was_sent() -> None:
 
 def test_a_sound_history_is_valid_and_a_broken_one_shows_its_lines() -> None:
     """Both on the page of every verdict."""
-    sound = told(2).gets(ANN, (0, 1), (1, 1)).says(ANN, "release", 0).gets(BOB, (0, 2))
+    sound = written(2).gets(ANN, (0, 1), (1, 1)).says(ANN, "release", 0).gets(BOB, (0, 2))
     sound.says(BOB, "accept", 0)
     sound.line(ANN, "invoke", "acquire", [["acquire"]], group="g")
     assert "undelivered" in sound.broken()
