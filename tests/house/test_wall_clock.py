@@ -18,7 +18,6 @@ READERS = {
     "raftlog/base/env.py": "is the port",
     "raftlog/base/record_ages.py": "decides whether it is believed",
     "raftlog/broker/coordination/hanging_transactions.py": "lists what an operator may end",
-    "raftlog/broker/coordination/dead_letters.py": "dates dead letters",
     "raftlog/broker/coordination/share_record.py": "dates deliveries, for people; their number is bounded",
     "raftlog/broker/handlers/list_transactions.py": "filters by duration",
     "raftlog/broker/handlers/shared/share_deliveries.py": "shows how long locks last",

@@ -126,10 +126,10 @@ class ShareGroups(Leaving):
         if self.has_letters:
             configs = {"errors.deadletterqueue.group.enable": "true", "segment.bytes": "16384"}
             await admin.start(create_letters(LETTERS, partitions=self.chance.choice((1, 2)), configs=configs))
-            copies = str(self.chance.random() < 0.5).lower()
+            self.copies = self.chance.random() < 0.5
             letters = (
                 ConfigOp("errors.deadletterqueue.topic.name", LETTERS),
-                ConfigOp("errors.deadletterqueue.copy.record.enable", copies),
+                ConfigOp("errors.deadletterqueue.copy.record.enable", str(self.copies).lower()),
             )
             groups = tuple(ConfigAlteration("group", each, letters) for each in GROUP_NAMES)
             await self.submit(AlterConfigs(groups))
@@ -434,14 +434,24 @@ class ShareGroups(Leaving):
             book.log_start_offset = replica.log_start_offset
             batches = read_batches(replica.log, replica.high_watermark)
             withheld = withheld_in(batches)
-            faults += book.judge(values_of(batches), withheld, replica.high_watermark)
+            values = values_of(batches)
+            faults += book.judge(values, withheld, replica.high_watermark)
             if self.has_letters:
-                faults += book.judge_letters(self._letters(book), withheld, replica.high_watermark)
+                letters = self._letters(book)
+                counts = Counter(offset for offset, _ in letters)
+                faults += book.judge_letters(counts, withheld, replica.high_watermark)
+                faults += [
+                    f"{book.group} of {book.where}: the dead letter of {offset} has the value {value!r}"
+                    for offset, value in letters
+                    if offset in values.keys() - withheld
+                    and offset >= book.deleted_below
+                    and value != (values[offset] if self.copies else None)
+                ]
         return faults
 
-    def _letters(self, book: ShareGroupModel) -> Counter[int]:
-        """Count the dead letters of each offset of a group's partition."""
-        found: Counter[int] = Counter()
+    def _letters(self, book: ShareGroupModel) -> list[tuple[int, bytes | None]]:
+        """Return the offset and the value of each dead letter of a group's partition."""
+        found: list[tuple[int, bytes | None]] = []
         for index in range(len(self.cluster.last_image().topics[LETTERS].partitions)):
             leader = self.cluster.leader_replica(LETTERS, index)
             assert leader is not None, "the cluster is whole"
@@ -451,7 +461,7 @@ class ShareGroups(Leaving):
                     said = {name: value or b"" for name, value in record.headers}
                     whose = said["__dlq.errors.group"].decode(), int(said["__dlq.errors.partition"])
                     if whose == (book.group, book.where[1]):
-                        found[int(said["__dlq.errors.offset"])] += 1
+                        found.append((int(said["__dlq.errors.offset"]), record.value))
         return found
 
 

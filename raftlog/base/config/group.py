@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from raftlog.base.config.setting import INT_MAX, setting
 from raftlog.base.config.share import LATEST, AutoOffsetReset, read_auto_offset_reset
+from raftlog.base.types import TOPIC_NAME_RULE, is_legal_topic_name
 
 CONSUMER_ASSIGNORS = ("uniform", "range")
 
@@ -25,6 +26,8 @@ def _read_assignors(text: str) -> tuple[str, ...]:
 def _read_dead_letter_topic(text: str) -> str:
     if text.startswith("__"):
         raise ValueError("must not begin with __, as internal topics do")
+    if text and not is_legal_topic_name(text):
+        raise ValueError(TOPIC_NAME_RULE)
     return text
 
 

@@ -8,6 +8,7 @@ of the source partition, as in Apache Kafka. A batch is an idempotent producer's
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
@@ -22,21 +23,25 @@ from raftlog.base.errors import (
     UnknownTopicId,
     from_code,
 )
+from raftlog.base.memory import Account
 from raftlog.base.types import NO_BROKER
 from raftlog.broker.auto_create import create_topics
 from raftlog.broker.coordination.share_group_configs import share_config
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.long_work.walked_records import walk_records
 from raftlog.broker.partition_lookup import locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import NewTopic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import ProducerIdAndSequence, Record, build_batch, iter_records, new_record
-from raftlog.records.header import iter_headers
+from raftlog.records.header import HEADER_BYTES, iter_headers
+from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.sharing.dead_letter import DeadLetters
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
+    from raftlog.storage.log import Log
 
 VERSION: Final = 9
 """The newest version of Produce that names topics."""
@@ -47,6 +52,9 @@ TIMEOUT_S: Final = 10.0
 
 MOST: Final = 100
 """Dead letters of a batch. A copied record shares the limit of the batch with the others, so then it has one."""
+
+LETTER_BYTES: Final = 350
+"""Upper bound of a dead letter's size without a copy, beside the names of topic and group."""
 
 REJECTED: Final = b"Offset rejected by client."
 OUT_OF_DELIVERIES: Final = b"Offset delivery count exceeded the threshold."
@@ -67,8 +75,10 @@ class DeadLetterWriter:
 
     async def find_box(self, key: SharePartitionKey) -> LetterBox:
         """Return where new dead letters belong. Raises InvalidConfig and errors that may pass."""
-        name = share_config(self._broker, key.group_id).errors_deadletterqueue_topic_name
+        name = share_config(self._broker, key.group_id, key.topic_id).errors_deadletterqueue_topic_name
         config = self._broker.config
+        if not name:
+            raise InvalidConfig(f"the group {key.group_id} has no dead-letter topic any more")
         if not name.startswith(config.errors_deadletterqueue_topic_name_prefix):
             prefix = config.errors_deadletterqueue_topic_name_prefix
             raise InvalidConfig(f"the dead-letter topic {name} must begin with {prefix}")
@@ -79,7 +89,9 @@ class DeadLetterWriter:
                 "errors.deadletterqueue.group.enable": "true",
                 "message.timestamp.type": "CreateTime",
             }
-            await create_topics(self._broker, [NewTopic(name, configs=configs)])
+            codes = await create_topics(self._broker, [NewTopic(name, configs=configs)])
+            if codes[name] != NONE:
+                raise from_code(codes[name], f"the dead-letter topic {name} cannot be created")
         topic = self._broker.image().topics.get(name)
         if topic is None:
             raise LeaderNotAvailable(f"the dead-letter topic {name} is not there yet")
@@ -92,9 +104,12 @@ class DeadLetterWriter:
         return await self._broker.producer_ids.next()
 
     def most(self, key: SharePartitionKey) -> int:
-        """Return how many letters a new batch may have."""
-        copies = share_config(self._broker, key.group_id).errors_deadletterqueue_copy_record_enable
-        return 1 if copies else MOST
+        """Return how many letters a new batch may have, so that the dead-letter topic takes them."""
+        config = share_config(self._broker, key.group_id)
+        if config.errors_deadletterqueue_copy_record_enable:
+            return 1
+        room = self._topic_config(config.errors_deadletterqueue_topic_name).max_message_bytes - HEADER_BYTES
+        return max(1, min(MOST, room // (LETTER_BYTES + len(self._name(key)) + len(key.group_id.encode()))))
 
     async def write(self, key: SharePartitionKey, letters: DeadLetters) -> None:
         """Return once the letters are committed. Raises UnknownTopicId once the dead-letter topic is deleted.
@@ -117,37 +132,32 @@ class DeadLetterWriter:
     async def _read(self, key: SharePartitionKey, letters: DeadLetters) -> dict[int, Record]:
         """Return the records that the letters are about, as far as the log still has them."""
         replica = locate(self._broker, key.topic_id, key.partition)
-        end_offset = min(letters.last_offset + 1, replica.high_watermark)
+        end_offset, readable_end = letters.last_offset + 1, replica.high_watermark
         offset = max(letters.first_offset, replica.log_start_offset)
         found: dict[int, Record] = {}
         while offset < end_offset:
-            first_offset = offset
             try:
-                read = await self._broker.env.offload(
-                    lambda at=first_offset: replica.log.read(at, 1, end_offset=end_offset, cached=False)  # type: ignore[misc]
+                records, next_offset = await self._broker.env.offload(
+                    partial(_read_some, replica.log, offset, end_offset, readable_end)
                 )
             except OSError as error:
                 raise KafkaStorageError("the records cannot be read") from error
-            view = memoryview(read or b"")
-            for position, header in iter_headers(view):
-                offset = header.end_offset
-                if not header.is_control:
-                    records = iter_records(view[position : position + header.length])
-                    found |= {each.offset: each for each in records if each.offset >= first_offset}
-            if offset == first_offset:
+            found |= records
+            if next_offset == offset:
                 break
+            offset = next_offset
         return found
 
     def _batch(self, key: SharePartitionKey, letters: DeadLetters, copied: dict[int, Record]) -> bytes:
-        now_ms = self._broker.env.wall_clock_ms()
+        now_ms = self._broker.env.ages.latest_ms()
         limit = share_config(self._broker, key.group_id).share_delivery_count_limit
         reason = OUT_OF_DELIVERIES if letters.delivery_count >= limit else REJECTED
-        topic = self._broker.image().topic_names.get(key.topic_id) or str(key.topic_id)
+        topic = self._name(key)
 
         def letter(offset: int) -> Record:
             record = copied.get(offset)
             headers = (
-                ("__dlq.errors.topic", topic.encode()),
+                ("__dlq.errors.topic", topic),
                 ("__dlq.errors.partition", str(key.partition).encode()),
                 ("__dlq.errors.offset", str(offset).encode()),
                 ("__dlq.errors.group", key.group_id.encode()),
@@ -160,6 +170,10 @@ class DeadLetterWriter:
         offsets = range(letters.first_offset, letters.last_offset + 1)
         producer = ProducerIdAndSequence(letters.producer_id, EPOCH, letters.sequence)
         return build_batch([letter(each) for each in offsets], producer=producer)
+
+    def _name(self, key: SharePartitionKey) -> bytes:
+        """Return the name of the source topic, or its id once it is deleted."""
+        return (self._broker.image().topic_names.get(key.topic_id) or str(key.topic_id)).encode()
 
     # -- where they go -------------------------------------------------------------------------------------
 
@@ -181,10 +195,20 @@ class DeadLetterWriter:
             await self._send(state.leader, name, letters.partition, batch)
 
     async def _append(self, letters: DeadLetters, batch: bytes) -> None:
+        env, records, done = self._broker.env, memoryview(batch), _Commit()
         replica = locate(self._broker, letters.topic_id, letters.partition)
-        done = _Commit()
-        now_ms = self._broker.env.wall_clock_ms()
-        appended = replica.append_produced(memoryview(batch), acks=ALL_ACKS, now_ms=now_ms)
+        try:
+            appended = replica.append_produced(records, acks=ALL_ACKS, now_ms=env.ages.latest_ms())
+        except NeedsStepwiseValidation:
+            memory = Account("dead letters", 4 * len(batch))
+            walked = await walk_records(env, records, replica.log.config, memory=memory)
+            replica = locate(self._broker, letters.topic_id, letters.partition)  # of now
+            appended = replica.append_produced(
+                walked.records,
+                acks=ALL_ACKS,
+                now_ms=env.ages.latest_ms(),
+                max_timestamp=walked.max_timestamp,
+            )
         replica.await_commit(appended.end_offset, done)
         async with asyncio.timeout(TIMEOUT_S):
             await done.future
@@ -202,6 +226,21 @@ class DeadLetterWriter:
         (part,) = answer.responses[0].partition_responses
         if part.error_code != NONE:
             raise from_code(int(part.error_code), part.error_message)
+
+
+def _read_some(log: Log, offset: int, end_offset: int, readable_end: int) -> tuple[dict[int, Record], int]:
+    """Return some records of a log from an offset to another, and the offset to read on from.
+
+    For a thread: batches may be large.
+    """
+    next_offset, found = offset, {}
+    view = memoryview(log.read(offset, 1, end_offset=readable_end, cached=False) or b"")
+    for position, header in iter_headers(view):
+        next_offset = header.end_offset
+        if not header.is_control:
+            records = iter_records(view[position : position + header.length])
+            found |= {each.offset: each for each in records if offset <= each.offset < end_offset}
+    return found, next_offset
 
 
 class _Commit:

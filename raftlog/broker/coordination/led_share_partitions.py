@@ -120,7 +120,7 @@ class LedSharePartitions:
                 key,
                 replica.leader_epoch,
                 self._store,
-                config=partial(share_config, self._broker, key.group_id),
+                config=partial(share_config, self._broker, key.group_id, key.topic_id),
                 changed=partial(self.changed, key),
                 record=self.record,
             )

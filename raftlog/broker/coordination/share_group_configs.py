@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from raftlog.base.config import GroupConfig, group_config
 from raftlog.broker.local_broker import LocalBroker
@@ -19,14 +20,19 @@ from raftlog.sharing.delivery import ShareLimits
 READ_COMMITTED: Final = "read_committed"
 
 
-def share_config(broker: LocalBroker, group_id: str) -> GroupConfig:
-    """Return the group configs in force: its own, over the broker's defaults.
+def share_config(broker: LocalBroker, group_id: str, topic_id: UUID | None = None) -> GroupConfig:
+    """Return the group configs in force, for a topic: the group's own, over the broker's defaults.
 
-    There are no dead letters below level 2 of `share.version`: brokers of older releases would not go on with them.
+    There are no dead letters below level 2 of `share.version`: brokers of older releases would not go on with them. Nor
+    are there letters about records of the dead-letter topic itself: each would be read by the group, and fail again.
     """
     image = broker.image()
     config = group_config(broker.config, image.config("group", group_id))
-    if config.errors_deadletterqueue_topic_name and finalized_level(image, SHARE_VERSION) < DEAD_LETTERS:
+    name = config.errors_deadletterqueue_topic_name
+    if name and (
+        finalized_level(image, SHARE_VERSION) < DEAD_LETTERS
+        or (topic_id is not None and image.topic_names.get(topic_id) == name)
+    ):
         return replace(config, errors_deadletterqueue_topic_name="")
     return config
 
