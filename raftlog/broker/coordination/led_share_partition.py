@@ -102,6 +102,8 @@ class LedSharePartition(Guard):
         self.record = record or ShareRecord()
         self.letters: LetterWriter | None = None
         """Where dead letters go; set by the owner."""
+        self.letters_failed = ""
+        """Why the last attempt to write dead letters failed; empty if it did not."""
         self._letters_task: asyncio.Task[None] | None = None
         self.state_epoch = -1
         """The epoch of the state that was read: it rises when an administrator sets the start offset."""

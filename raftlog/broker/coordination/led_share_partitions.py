@@ -44,6 +44,7 @@ class LedInNumbers(NamedTuple):
     oldest_lock_s: float
     in_flight: InFlightSummary
     is_full: bool
+    letters_failed: str
 
 
 class LedSharePartitions:
@@ -86,7 +87,9 @@ class LedSharePartitions:
         lag = max(0, replica.high_watermark - found.start_offset - found.done)
         now = asyncio.get_running_loop().time()
         held_s = 0.0 if found.oldest_acquired_at is None else now - found.oldest_acquired_at
-        return LedInNumbers(led.key, topic, led.leader_epoch, lag, held_s, found, led.machine.is_full)
+        return LedInNumbers(
+            led.key, topic, led.leader_epoch, lag, held_s, found, led.machine.is_full, led.letters_failed
+        )
 
     def parts_of(self, key: Hashable) -> int:
         """Return how many parts of a request it is to `describe` a share partition."""

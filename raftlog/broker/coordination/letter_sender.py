@@ -50,6 +50,7 @@ class Led(Protocol):
     key: SharePartitionKey
     record: ShareRecord
     over: KafkaError | None
+    letters_failed: str
 
     @property
     def machine(self) -> SharePartition: ...
@@ -78,6 +79,7 @@ class LetterSender:
             try:
                 await self._send(machine)
                 self._pause_s, self._failing_since = FIRST_PAUSE_S, None
+                self._led.letters_failed = ""
             except (KafkaError, TimeoutError) as error:
                 if self._led.over is not None:
                     return
@@ -120,6 +122,7 @@ class LetterSender:
         found = error if isinstance(error, KafkaError) else RequestTimedOut("no response")
         counts = self._led.record.counts.of(key.group_id)
         counts.failed_letters += 1
+        self._led.letters_failed = str(found.message)
         now = asyncio.get_running_loop().time()
         self._failing_since = self._failing_since or now
         is_over = machine.is_stalled_by_letters and now >= self._failing_since + PATIENCE_S
@@ -133,7 +136,7 @@ class LetterSender:
             "dead_letters_failed",
             group_id=key.group_id,
             partition=key.partition,
-            reason=str(found.message),
+            reason=self._led.letters_failed,
             given_up=given_up,
         )
         await asyncio.sleep(pause_s)
