@@ -64,6 +64,10 @@ class SharePartition:
         self.limits = limits or ShareLimits()
         """May be replaced at any time."""
         self._counts = counts or DeliveryCounts()
+        self._pending_counts = DeliveryCounts()
+        """Acknowledged records of pending changes that no write has yet."""
+        self._written_counts = DeliveryCounts()
+        """The same of the write that is under way."""
         self._ended: list[EndedDelivery] = []
         self._ranges = InFlightRanges(start_offset)
         self._maybe_available = start_offset
@@ -226,10 +230,10 @@ class SharePartition:
             else:
                 each.pending = self._state_after(type_, each.delivery_count)
                 if type_ is AcknowledgeType.RELEASE and each.pending is not DeliveryState.AVAILABLE:
-                    self._counts.archived += each.end_offset - each.first_offset
-        counts = self._counts.acknowledged
+                    self._pending_counts.archived += each.end_offset - each.first_offset
         for first, end, type_ in spans:
-            counts[type_] += end - first
+            counts = self._counts if type_ is AcknowledgeType.RENEW else self._pending_counts
+            counts.acknowledged[type_] += end - first
         if spans:
             self._ranges.join(spans[0][0], spans[-1][1])
         self._pending += changes
@@ -411,6 +415,7 @@ class SharePartition:
             self._next_write, start_offset, batches, complete, tuple(pending), tuple(released), self._planned
         )
         self._pending, self._released, self._is_start_due, self._planned = [], [], False, None
+        self._written_counts, self._pending_counts = self._pending_counts, DeliveryCounts()
         self._next_write += 1
         return self._writing
 
@@ -436,6 +441,7 @@ class SharePartition:
         if write.pending:
             self._ranges.join(write.pending[0][0], write.pending[-1][1])
         if is_written:
+            self._counts.add(self._written_counts)
             self._written_start = max(self._written_start, write.start_offset)
             self.last_letters = write.letters or self.last_letters
         else:

@@ -285,7 +285,10 @@ def _end(
     if not is_archived:
         return ["released"], f"{name} released it", ""
     if is_last:
-        return ["archived"], f"{name} released or rejected it, and the record is given up", failed
+        last = (
+            f"it was delivery {answer.delivery_limit} of {answer.delivery_limit} (share.delivery.count.limit)"
+        )
+        return ["archived"], f"{name} released or rejected it, and the record is given up", last
     return ["rejected"], f"{name} rejected it, or reported that there is no record", ""
 
 
