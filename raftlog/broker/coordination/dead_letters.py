@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from raftlog.base.config import topic_config
+from raftlog.base.config import TopicConfig, topic_config
 from raftlog.base.errors import (
     NONE,
     InvalidConfig,
@@ -177,7 +177,7 @@ class DeadLetterWriter:
 
     # -- where they go -------------------------------------------------------------------------------------
 
-    def _topic_config(self, name: str) -> Any:
+    def _topic_config(self, name: str) -> TopicConfig:
         image = self._broker.image()
         return topic_config(self._broker.config, image.config("broker", ""), image.config("topic", name))
 
@@ -233,7 +233,8 @@ def _read_some(log: Log, offset: int, end_offset: int, readable_end: int) -> tup
 
     For a thread: batches may be large.
     """
-    next_offset, found = offset, {}
+    next_offset = offset
+    found: dict[int, Record] = {}
     view = memoryview(log.read(offset, 1, end_offset=readable_end, cached=False) or b"")
     for position, header in iter_headers(view):
         next_offset = header.end_offset
