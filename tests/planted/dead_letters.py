@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from raftlog.broker.coordination import dead_letters
 from raftlog.broker.coordination.dead_letters import DeadLetterWriter
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.letter_sender import LetterSender
@@ -92,6 +93,16 @@ def archive_without_letters(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShareLimits, "state_after_release", after_release)
 
 
+def copy_only_the_last_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    """Records that others follow in their batch are not found, so their letters lack key and value."""
+    read = dead_letters._read_some
+
+    def read_to_the_letter(log: Any, offset: int, end_offset: int, readable_end: int) -> Any:
+        return read(log, offset, end_offset, end_offset)
+
+    patch.setattr(dead_letters, "_read_some", read_to_the_letter)
+
+
 TEST = "tests/broker/coordination/test_letter_sender.py"
 
 PLANTS = [
@@ -114,5 +125,6 @@ PLANTS = [
     Plant("letters-after-archiving", "KIP-1191 letter lost", play, archive_before_the_letter, 6.0),
     Plant("letters-without-sequence", "KIP-1191 letter twice", play, produce_without_a_sequence, 6.0),
     Plant("letters-not-in-snapshots", "KIP-1191 letter twice", play, snapshot_without_letters, 6.0),
+    Plant("letters-copied-in-part", "KIP-1191 copy", play, copy_only_the_last_of_a_batch, 6.0),
     Plant("letters-of-rejected-only", "KIP-1191 letter lost", play, archive_without_letters, 6.0),
 ]

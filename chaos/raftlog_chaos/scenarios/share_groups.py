@@ -124,7 +124,12 @@ class ShareGroups(Leaving):
             create(JOBS, partitions=partitions, configs={"segment.bytes": self.chance.choice(SEGMENTS)})
         )
         if self.has_letters:
-            configs = {"errors.deadletterqueue.group.enable": "true", "segment.bytes": "16384"}
+            codec = self.chance.choice(("producer", "lz4"))
+            configs = {
+                "errors.deadletterqueue.group.enable": "true",
+                "segment.bytes": "16384",
+                "compression.type": codec,
+            }
             await admin.start(create_letters(LETTERS, partitions=self.chance.choice((1, 2)), configs=configs))
             self.copies = self.chance.random() < 0.5
             letters = (

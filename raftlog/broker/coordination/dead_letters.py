@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from raftlog.storage.log import Log
 
 VERSION: Final = 9
-"""The newest version of Produce that names topics."""
+"""A version of Produce that names topics: an unknown id from another broker would not mean that a topic is deleted."""
 
 EPOCH: Final = 0
 ALL_ACKS: Final = -1

@@ -129,13 +129,13 @@ class LetterSender:
         given_up = 0
         if is_over or not self._led.machine.limits.has_dead_letters:
             given_up = self._led.give_up_letters()
-            counts.lost_letters += given_up
+            counts.lost_letters += given_up if is_over else 0
             self._is_fresh = True
         pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, LONGEST_PAUSE_S)
         self._limited.warning(
             "dead_letters_failed",
             group_id=key.group_id,
-            partition=key.partition,
+            key=str(key),
             reason=self._led.letters_failed,
             given_up=given_up,
         )
