@@ -271,7 +271,7 @@ class VoterIdentity(Choreography):
         sim_node.config = usual
 
     async def longer_list(self) -> None:
-        """Start a node, and two new ones, with a longer controller.quorum.voters: no majority of it leads."""
+        """Start a node, and two new nodes, with a longer controller.quorum.voters: no majority of it leads."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         sim_node = self.cluster.nodes[node_id]
         others = self._followers_of(node_id)
