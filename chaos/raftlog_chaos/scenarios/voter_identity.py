@@ -1,8 +1,8 @@
 """The identity of voters: empty disks, copies of a node, two nodes with one id, folders without meta.properties.
 
 An acknowledged topic stays, whichever two voters are left. No node forms a second cluster beside the first, and a node
-that is linked stays linked. A node with a shorter or longer list of voters leads no second cluster. At the end two of three
-disks are empty at once, which no quorum survives: the cluster must then do nothing.
+that is linked stays linked. A node with a shorter or longer list of voters leads no second cluster. At the end two of
+three disks are empty at once, which no quorum survives: the cluster must then do nothing.
 """
 
 from __future__ import annotations
