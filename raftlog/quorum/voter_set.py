@@ -160,9 +160,9 @@ class VoterSet:
     def newly_listed(self) -> list[int]:
         """The voters of the config in force that the metadata lacks, ascending; none while it names no directories."""
         recorded = None if self.current is not None else self._recorded()
-        return (
-            sorted({self.node_id, *self.peers} - recorded.keys()) if recorded and self._is_configured else []
-        )
+        if not recorded or not self._is_configured:
+            return []
+        return sorted({self.node_id, *self.peers} - recorded.keys())
 
     @property
     def needs_all_votes(self) -> bool:
