@@ -322,10 +322,10 @@ class LedSharePartition(Guard):
                 self.give_up_letters()
                 return
             sending = self._send_all_letters(self.letters, machine)
-            self._letters_task = asyncio.get_running_loop().create_task(sending)
+            self._letters_task = asyncio.get_running_loop().create_task(self.guarded_task(sending))
 
     async def _send_all_letters(self, letters: LetterWriter, machine: SharePartition) -> None:
-        await self.guarded_task(LetterSender(self, letters).run(machine))
+        await LetterSender(self, letters).run(machine)
         self._letters_task = None
 
     async def _write_all(self, machine: SharePartition) -> None:
