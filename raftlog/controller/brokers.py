@@ -149,7 +149,7 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         raise InvalidRegistration("a broker needs an id of at least 0 and at least one endpoint")
     if request.previous and len(request.previous) != len(request.directory_ids):
         raise InvalidRegistration(
-            f"broker {request.broker_id} says of {len(request.previous)} log directories who had them open, "
+            f"broker {request.broker_id} names the last owners of {len(request.previous)} log directories, "
             f"and has {len(request.directory_ids)}"
         )
     check_registration_size(image, request)
