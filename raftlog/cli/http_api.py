@@ -30,7 +30,7 @@ _CODES: Final = {
 """Exit codes for statuses; of others it is 1."""
 
 
-class HttpService(NamedTuple):
+class HttpEndpoint(NamedTuple):
     """A port of a node that speaks HTTP, and how commands find it."""
 
     what: str
@@ -45,8 +45,8 @@ class HttpService(NamedTuple):
     """Where it returns the id of its cluster."""
 
 
-ADMIN_API: Final = HttpService("HTTP API", "--http", "RAFTLOG_HTTP", LOCAL, ADMIN_ADDRESSES, "/v1/whoami")
-SCHEMA_REGISTRY: Final = HttpService(
+ADMIN_API: Final = HttpEndpoint("HTTP API", "--http", "RAFTLOG_HTTP", LOCAL, ADMIN_ADDRESSES, "/v1/whoami")
+SCHEMA_REGISTRY: Final = HttpEndpoint(
     "schema registry",
     "--registry",
     "RAFTLOG_REGISTRY",
@@ -78,7 +78,7 @@ class HttpApi:
     skips_verification_here: bool = False
     """Whether any certificate of a server on this machine is accepted, for requests without a login: the certificate is
     for another address."""
-    service: HttpService = ADMIN_API
+    service: HttpEndpoint = ADMIN_API
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:

@@ -22,7 +22,7 @@ from raftlog.cli.client_settings import check_files
 from raftlog.cli.cluster_command import add_command
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpService
+from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpEndpoint
 from raftlog.cli.target import TIMEOUT_S, Target
 
 _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
@@ -90,7 +90,7 @@ _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def http_verb(
-    app: typer.Typer, name: str, *, prints_rows: bool = False, service: HttpService = ADMIN_API
+    app: typer.Typer, name: str, *, prints_rows: bool = False, service: HttpEndpoint = ADMIN_API
 ) -> Callable[..., Any]:
     """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target."""
 
@@ -104,7 +104,7 @@ def http_verb(
     return decorate
 
 
-def _address(service: HttpService) -> dict[str, tuple[Any, Any]]:
+def _address(service: HttpEndpoint) -> dict[str, tuple[Any, Any]]:
     """Return the options that say where a service is."""
     article = "an" if service is ADMIN_API else "a"
     url = typer.Option(
@@ -125,7 +125,7 @@ def _address(service: HttpService) -> dict[str, tuple[Any, Any]]:
     return {"url": (Annotated[str, url], ""), "bootstrap": (Annotated[str, bootstrap], "")}
 
 
-def _api(given: dict[str, Any], *, service: HttpService) -> HttpApi:
+def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     url = given.pop("url")
     api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))

@@ -131,7 +131,7 @@ def check(
     references: References = None,
     version: VersionOption = "",
 ) -> int:
-    """Check whether a schema may follow the versions of a subject; register nothing. Exits 1 if it may not."""
+    """Check whether a schema may follow the versions of a subject, without registering it. Exits 1 if it may not."""
     at = f"/compatibility{_at(subject)}/versions"
     if version:
         at += f"/{quote(version, safe='')}"
