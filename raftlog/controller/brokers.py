@@ -113,7 +113,7 @@ def decide_register(
 def _recorded_as_lost(image: MetadataImage, broker_id: int, index: PartitionIndex) -> bool | None:
     """Return True, or None where the level does not allow that, or the broker has no replica.
 
-    An unregistered broker whose registration is not kept may come back with any disk.
+    After its registration was dropped, a broker may come back with any disk.
     """
     is_allowed = finalized_level(image, RAFTLOG_METADATA_VERSION) >= DISK_LOST_SINCE
     return True if is_allowed and index.at(image).replicas[broker_id] else None

@@ -197,7 +197,7 @@ def test_replica_counts_as_emptied_until_all_replicas_of_its_broker_are_in_sync(
 
 
 def test_last_member_of_a_lost_isr_is_not_refilled(controllers: ControllerCluster) -> None:
-    """It stays in that ISR, and has nothing."""
+    """It stays in that ISR without a record."""
     controllers.start(4)
     controllers.assign("u", (4,))
     controllers.die(4)
@@ -208,7 +208,7 @@ def test_last_member_of_a_lost_isr_is_not_refilled(controllers: ControllerCluste
 
 
 def test_broker_that_was_unregistered_may_come_back_with_any_disk(controllers: ControllerCluster) -> None:
-    """Nothing is known of its directories, so its replicas count as emptied. A new broker has no replicas."""
+    """Its directories are unknown, so its replicas count as emptied. A new broker has no replicas."""
     controllers.assign("u", (3, 1))
     controllers.die(1)
     controllers.ask(UnregisterBroker(1))
