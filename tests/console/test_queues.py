@@ -88,5 +88,5 @@ def test_queue_asks_for_a_record_by_its_offset(page: Any, own_cluster: AdminClus
     page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}")
     until(lambda: page.locator("[name=topic]").input_value() == topic, "the form has the topic")
     page.locator("[name=offset]").fill("3")
-    page.get_by_role("button", name="Explain the record").click()
+    page.get_by_role("button", name="Show history of the record").click()
     page.get_by_text("Offset 3 is available, after 0 of 5 deliveries.").wait_for()
