@@ -47,7 +47,7 @@ def decide_elect_leaders(
     room = BatchLimit()
     records: list[PartitionChanged] = []
     results: list[ElectionResult] = []
-    for topic, partition in _asked_for(image, request):
+    for topic, partition in asked_for(image, request):
         error: KafkaError | None = None
         try:
             unclean = request.election_type == UNCLEAN
@@ -68,7 +68,8 @@ def decide_elect_leaders(
     return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
-def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
+def asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
+    """Yield the partitions that a request is about: those it names, or all that need an election."""
     if request.partitions is not None:
         yield from dict.fromkeys(request.partitions)
         return

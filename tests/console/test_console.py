@@ -97,7 +97,7 @@ def test_topic_is_created_written_to_and_read(page: Any, own_cluster: AdminClust
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Configs").click()
     page.get_by_role("row").filter(has_text="retention.ms").filter(has_text="this topic").wait_for()
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     confirm = page.get_by_role("dialog").get_by_role("button", name="Delete the topic")
     assert confirm.is_disabled()
     page.get_by_role("dialog").get_by_role("textbox").fill(name)
@@ -201,7 +201,7 @@ def test_hostile_names_are_shown_as_text(page: Any, own_cluster: AdminCluster, t
 def test_story_of_a_group_is_on_its_screen_and_in_why(
     page: Any, own_cluster: AdminCluster, topic: str, protocol: str
 ) -> None:
-    """Members that joined, as text whatever names there are; one way leads there from the group, another from History."""
+    """Members that joined, as text whatever names there are; it opens from the group, and from History."""
     group = f"{HOSTILE} of {protocol}"
     member = Consumer(
         {

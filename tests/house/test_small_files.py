@@ -50,6 +50,7 @@ WRITERS = {
     "chaos/raftlog_chaos/growth/counted/sitecustomize.py:_end": "a count for the process beside it; needs no raftlog",
     "raftlog/broker/links/tls.py:_in_memory": "a key that shall be on no disk",
     "raftlog/cli/__init__.py:_prints_help": "/dev/null",
+    "raftlog/cli/background.py:continue_in_background.ready": "a log grows line by line",
     "raftlog/cli/check.py:run": "a copy of standard input, deleted at the end",
     "raftlog/cli/doctor/machine.py:_sync_time": "measures syncs",
     "raftlog/cli/spark_log.py:SparkLog.__init__": "what Spark says, deleted where all goes well",
