@@ -28,7 +28,9 @@ class Part(NamedTuple):
 
 
 SIM_SEEDS = "--seeds 1..600 --keep-going"
-EVERY_TEST = "TEST=--on-disk --hypothesis-profile nightly -m 'not (spark or spark_kafka or interop)'"
+EVERY_TEST = (
+    "TEST=--on-disk --hypothesis-profile nightly -m 'not (spark or spark_kafka or tables or interop)'"
+)
 PARTS = (
     Part("lint"),
     Part("newest"),
@@ -54,6 +56,7 @@ PARTS = (
     Part("fuzz-live", variables=("FRAMES=2000000",)),
     Part("slow"),
     Part("celery-test"),
+    Part("table-test"),
     Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
     Part("interop-go", needs=("go",), variables=("RAFTLOG_SOAK_SECONDS=3600",)),
