@@ -1,8 +1,8 @@
 """A topic's table in Delta Lake's format, by the package deltalake.
 
-Epoch and offsets are Delta's own transaction identifiers, an integer per application id, which readers of
-the log and its checkpoints keep. They are in the same commit as the files. A commit is a new file of the log, named
-by the next version, and the store refuses a second file of that name.
+Epoch and offsets are Delta's own transaction identifiers, an integer per application id. They are in the same commit as
+the files, and checkpoints of the log keep them. A commit is a new file of the log, named by the next version, and the
+store refuses a second file of that name.
 """
 
 from __future__ import annotations

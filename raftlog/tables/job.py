@@ -287,7 +287,7 @@ class Job:
             self._assign()
 
     def _show_lag(self, feed: Feed) -> int | None:
-        """Commit the offsets to the group, and return the lag. The table does not need either: failures are reported."""
+        """Commit the offsets to the group, and return the lag. The table needs neither, so failures are reported."""
         keys: dict[PartitionKey, int] = {
             (feed.topic, partition): offset for partition, offset in feed.positions.items()
         }

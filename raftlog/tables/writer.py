@@ -1,4 +1,4 @@
-"""Carries out the decisions of `progress` on a table: takes it over and appends, with as many attempts as that takes."""
+"""Carries out the decisions of `progress` on a table: takes it over and appends, in several attempts."""
 
 from __future__ import annotations
 
