@@ -48,7 +48,7 @@ _TRY, _RUN, _ADMINISTER, _DATA, _PROVE = (
 )
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
+    "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here; kill, pause and restart them."),
     "demo": Entry(
         _TRY, "raftlog.cli.demo.command:run", "Stream a file, kill nodes, prove that no record was lost."
     ),
@@ -115,7 +115,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "attack": Entry(_PROVE, "raftlog.cli.attack:run", "Attack a cluster as strangers could, and judge it."),
     "fuzz": Entry(
-        _PROVE, "raftlog.cli.fuzz:run", "Send frames of chance to nodes, and see what comes of it."
+        _PROVE,
+        "raftlog.cli.fuzz:run",
+        "Send random frames to nodes; look for crashes, hangs and loss.",
     ),
     "check": Entry(_PROVE, "raftlog.cli.check:run", "Judge a history of what clients did and saw."),
     "bench": Entry(_PROVE, "raftlog.cli.bench.command:run", "Measure a cluster on this machine."),

@@ -11,6 +11,7 @@ import typer
 from raftlog.base.errors import GroupIdNotFound, UnsupportedVersion, from_code
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
+from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.group import Id, Ids, Topics, delete_group, print_groups, report
 from raftlog.cli.group_lookup import Group, GroupMember, in_use
@@ -34,7 +35,10 @@ def list_groups(target: Target, *, form: Form) -> int:
 
 @verb(share_group, "describe", prints_rows=True)
 def describe(target: Target, name: Id, *, form: Form) -> None:
-    """Show a share group's state, members, start offsets and lag; a lag is "-" until records are acknowledged."""
+    """Show a share group's state, members, dead-letter topic, start offsets and lag.
+
+    A lag is "-" until records are acknowledged.
+    """
     found = described(target, name)
     members = [
         {
@@ -55,6 +59,7 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
         "state": found.state,
         "coordinator": found.coordinator,
         "assignor": found.assignor or None,
+        "dead_letters": _dead_letter_topic(target, name),
         "members": len(members) if is_table else members,
         "offsets": len(offsets) if is_table else offsets,
     }
@@ -210,6 +215,16 @@ def _offsets(target: Target, name: str) -> dict[PartitionKey, tuple[int | None, 
         for topic in found.topics
         for each in topic.partitions
     }
+
+
+def _dead_letter_topic(target: Target, name: str) -> str | None:
+    """Return the topic that gets dead letters of a share group; None without, and without the right to know it."""
+    try:
+        settings = settings_of(target, "group", name)
+    except Failure:
+        return None
+    found = {each["name"]: each["value"] for each in settings}
+    return found.get("errors.deadletterqueue.topic.name") or None
 
 
 def _known(number: int) -> int | None:

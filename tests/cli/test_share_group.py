@@ -31,6 +31,9 @@ def test_a_share_group_is_reset_described_and_deleted(raftlog: CommandLine, ten:
     expected = {row["partition"]: row["new_offset"] for row in rows}
     assert start_offsets(raftlog, group) == expected
     assert (group, "empty") in [(row["group"], row["state"]) for row in raftlog.rows("share-group", "list")]
+    letters = "errors.deadletterqueue.topic.name"
+    assert raftlog("config", "set", "group", group, f"{letters}=dlq.{ten}").returncode == exits.OK
+    assert json.loads(raftlog("share-group", "describe", group, "-J").stdout)["dead_letters"] == f"dlq.{ten}"
     shown = raftlog("share-group", "describe", group)
     assert shown.returncode == exits.OK and "start offset" in shown.stdout
     moved = raftlog.rows("share-group", "reset", group, "--all-topics", "--to-earliest", "--execute")

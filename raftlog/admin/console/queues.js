@@ -13,6 +13,8 @@ const sum = (rows, of) => rows.reduce((total, each) => total + (of(each) ?? 0), 
 const most = (rows, of) => rows.reduce((found, each) => Math.max(found, of(each)), 0);
 const age = (ms) => (ms ? milliseconds(ms) : "–");
 
+const letters = ({ topic, archiving, failed }) => (topic ? [link(["topics", topic], topic), archiving ? h("span", { class: failed ? "bad" : "quiet", title: failed ?? "These records wait for their dead letters." }, ` ${number(archiving)} wait`) : ""] : "–");
+
 export function queues(root, [id, ...record], signal) {
   if (record.length === 3) return why(root, id, record, signal);
   if (id !== undefined) return queue(root, id, signal);
@@ -32,6 +34,7 @@ export function queues(root, [id, ...record], signal) {
       { title: "Members", kind: "number wide", cell: (each) => of(each, (one) => number(one.members)) },
       { title: "Held", kind: "number wide", cell: (each) => of(each, (one) => number(one.held)) },
       { title: "Oldest lock", kind: "number wide", cell: (each) => of(each, (one) => age(one.oldest)) },
+      { title: "Dead letters", kind: "wide names", cell: (each) => of(each, letters) },
       { title: "Lag", kind: "number", cell: (each) => of(each, (one) => number(one.lag)) },
     ],
   });
@@ -49,7 +52,7 @@ export function queues(root, [id, ...record], signal) {
     await Promise.all(shown.slice(first, Math.min(end, first + MOST_MEASURED)).map(async ({ share_group_id: name }) => {
       try {
         const [found, flight] = await Promise.all([get(at(name), signal), get(at(name, "in-flight"), signal)]);
-        known.set(name, { members: found.members.length, lag: sum(found.offsets, (each) => each.lag), held: sum(flight.data, (each) => each.held), oldest: most(flight.data, (each) => each.oldest_lock_ms) });
+        known.set(name, { members: found.members.length, archiving: sum(flight.data, (each) => each.archiving), failed: flight.data.find((each) => each.letters_failed)?.letters_failed, topic: flight.dead_letter_topic, lag: sum(found.offsets, (each) => each.lag), held: sum(flight.data, (each) => each.held), oldest: most(flight.data, (each) => each.oldest_lock_ms) });
       } catch {
         known.delete(name);
       }
@@ -75,7 +78,7 @@ async function queue(root, id, signal) {
   const tell = h("form", { class: "bar card low", onsubmit: (event) => {
     event.preventDefault();
     location.hash = `#/${["queues", id, topic.value, Number(partition.value), offset.value].map(encodeURIComponent).join("/")}`;
-  } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Explain the record" }, "Tell of a record"));
+  } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Show history of the record" }, "Show history"));
   put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, flight, members, tell);
   const showFlight = changes(([limits, rows]) => drawFlight(flight, id, limits, rows));
   const showMembers = changes((found) => drawMembers(members, found));
@@ -84,7 +87,7 @@ async function queue(root, id, signal) {
     const rows = joined(found.offsets, now.data);
     if (!topic.value && rows.length && document.activeElement !== topic) topic.value = rows[0].topic_name;
     const oldest = most(now.data, (each) => each.oldest_lock_ms);
-    facts.textContent = [STATES[found.state] ?? found.state, plural(found.members.length, "member"), `lag ${number(sum(rows, (each) => each.lag))}`, `${number(sum(now.data, (each) => each.held))} held`, oldest && `for up to ${milliseconds(oldest)}`, `a lock lasts ${milliseconds(now.record_lock_duration_ms)}`, `at most ${plural(now.delivery_count_limit, "delivery", "deliveries")}`].filter(Boolean).join(" · ");
+    facts.textContent = [STATES[found.state] ?? found.state, plural(found.members.length, "member"), `lag ${number(sum(rows, (each) => each.lag))}`, `${number(sum(now.data, (each) => each.held))} held`, oldest && `for up to ${milliseconds(oldest)}`, `a lock lasts ${milliseconds(now.record_lock_duration_ms)}`, `at most ${plural(now.delivery_count_limit, "delivery", "deliveries")}`, now.dead_letter_topic && `dead letters in ${now.dead_letter_topic}`].filter(Boolean).join(" · ");
     showFlight([now, rows]);
     showMembers(found.members);
   }, (error) => error.status > 0 && (facts.textContent = error.message));
@@ -107,14 +110,15 @@ function drawFlight(section, id, limits, rows) {
   const times = ({ delivery_count: count, records }) => h("span", { class: `times ${count >= limits.delivery_count_limit ? "bad" : count > 1 ? "warn" : ""}`, title: `${plural(records, "record")} delivered ${plural(count, "time")}` }, `${count}× `, h("b", {}, number(records)));
   put(section, h("h2", {}, "In flight"), table("In flight", [
     ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
-    ["Part.", (each) => each.partition_id, "number"],
+    ["Partition", (each) => each.partition_id, "number"],
     ["Start", (each) => (each.start_offset === null ? "–" : link(["queues", id, each.topic_name, each.partition_id, each.start_offset], number(each.start_offset))), "number"],
     ["In flight", (each) => [number(each.in_flight), each.full && h("b", { class: "bad", title: "Members get no more until the first records are done." }, " full")], "number wide"],
     ["Held", (each) => number(each.held), "number wide"],
+    limits.dead_letter_topic && ["Dead letters", (each) => [each.archiving ? `${number(each.archiving)} wait` : "–", each.letters_failed && h("b", { class: "bad" }, ` ${each.letters_failed}`)], "names wide"],
     ["Delivered", (each) => (each.deliveries ?? []).map(times), "names"],
     ["Oldest lock", (each) => age(each.oldest_lock_ms), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
-  ], rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));
+  ].filter(Boolean), rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));
 }
 
 function drawMembers(section, found) {
@@ -122,7 +126,7 @@ function drawMembers(section, found) {
     ["Client", (each) => each.client_id, "names"],
     ["Host", (each) => each.host.replace(/^\//, ""), "names"],
     ["Member", (each) => h("code", {}, each.member_id), "wide names"],
-    ["Reads", (each) => each.partitions.slice(0, 12).map((one) => `${one.topic_name}-${one.partition_id}`).join(", ") + (each.partitions.length > 12 ? ` and ${each.partitions.length - 12} more` : ""), "names"],
+    ["Assigned partitions", (each) => each.partitions.slice(0, 12).map((one) => `${one.topic_name}-${one.partition_id}`).join(", ") + (each.partitions.length > 12 ? ` and ${each.partitions.length - 12} more` : ""), "names"],
   ], found, "The group has no members: its records wait."));
 }
 
