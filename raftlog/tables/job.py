@@ -261,7 +261,7 @@ class Job:
         A leader knows the topic of the records that it serves, so records of a new topic are never appended.
         """
         found: set[int] = set()
-        for leader in feed.leaders or {None}:
+        for leader in feed.leaders or (None,):
             source, about = self._source(feed.topic, leader)
             if source != feed.source:
                 raise WrongSource(
