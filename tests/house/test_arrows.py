@@ -65,6 +65,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
     "pipeline": frozenset({"base", "client", "protocol", "records"}),
+    "tables": frozenset({"base", "client", "records"}),
     "cli": frozenset(
         {
             "",
@@ -80,6 +81,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "records",
             "security",
             "storage",
+            "tables",
             "testing",
         }
     ),
@@ -125,7 +127,8 @@ HOMES: dict[str, frozenset[str]] = {
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
-    "pyarrow": frozenset({"pipeline"}),
+    "pyarrow": frozenset({"pipeline", "tables"}),
+    "deltalake": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
@@ -227,6 +230,7 @@ def test_every_import_is_declared():
         *project["dependencies"],
         *extras["demo"],
         *extras["spark"],
+        *extras["table"],
         *extras["tls"],
         *extras["oauth"],
     ]
