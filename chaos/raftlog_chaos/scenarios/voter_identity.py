@@ -16,7 +16,7 @@ from raftlog.node import Node, NodeFailed
 from raftlog.storage.log_directory import META_PROPERTIES
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.simulator.cluster import CONTROLLER_PORT, SimNode
+from raftlog_chaos.simulator.cluster import CONTROLLER_PORT
 from raftlog_chaos.simulator.copies import DATA, ExtraNode, NodeCopy
 from raftlog_chaos.simulator.env import SimEnv
 from raftlog_chaos.simulator.hosts import Host
@@ -288,12 +288,12 @@ class VoterIdentity(Choreography):
         newcomers = [
             ExtraNode(host, replace(longer, node_id=each)) for host, each in zip(hosts, new, strict=True)
         ]
-        listing: list[SimNode | ExtraNode] = [sim_node, *newcomers]
         created = asyncio.ensure_future(self.create(*others))
         end = self.loop.time() + STILL_S
         while self.loop.time() < end:
-            for each in listing:
-                quorum = each.node.control.quorum if each.node else None
+            stood = [sim_node.node, *(each.node for each in newcomers)]
+            for node in stood:
+                quorum = node.control.quorum if node else None
                 assert quorum is None or not quorum.leading, (
                     f"node {quorum.node_id} leads, though voters {others} know of no longer list"
                 )
