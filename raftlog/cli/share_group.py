@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -16,7 +17,10 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.group import Id, Ids, Topics, delete_group, print_groups, report
 from raftlog.cli.group_lookup import Group, GroupMember, in_use
 from raftlog.cli.group_reset import one_rule, plan
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_command import http_verb
 from raftlog.cli.partition import read_topic_partition
+from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.client.metadata import PartitionKey
@@ -152,6 +156,39 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
         error = from_code(each.error_code, each.error_message) if each.error_code else None
         code = report(f"{name} {each.topic_name}", error, "forgotten") or code
     return code
+
+
+@http_verb(share_group, "why", prints_rows=True)
+def why(
+    api: HttpApi,
+    name: Id,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0)],
+    *,
+    form: Form,
+) -> None:
+    """Show the state of a record, to whom it was delivered, and how each delivery ended, newest first."""
+    group, topic = quote(name, safe=""), quote(topic, safe="")
+    found = api.ask(
+        "GET", f"/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}/why"
+    )
+    if form is not Form.TABLE:
+        print_object(found, form)
+        return
+    print(printable(found["summary"]))
+    rows = [
+        {
+            "at": each["when"]["at"],
+            "delivery": each["delivery_count"],
+            "change": each["message"],
+            "because": each["because"],
+        }
+        for each in found["events"]
+    ]
+    if rows:
+        print()
+        print_rows(rows, form, fold=True)
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------

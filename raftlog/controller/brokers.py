@@ -113,7 +113,7 @@ def decide_register(
 def _recorded_as_lost(image: MetadataImage, broker_id: int, index: PartitionIndex) -> bool | None:
     """Return True, or None where the level does not allow that, or the broker has no replica.
 
-    An unregistered broker whose registration is not kept may come back with any disk.
+    Without its kept registration, an unregistered broker may come back with any disk.
     """
     is_allowed = finalized_level(image, RAFTLOG_METADATA_VERSION) >= DISK_LOST_SINCE
     return True if is_allowed and index.at(image).replicas[broker_id] else None
@@ -149,7 +149,7 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         raise InvalidRegistration("a broker needs an id of at least 0 and at least one endpoint")
     if request.previous and len(request.previous) != len(request.directory_ids):
         raise InvalidRegistration(
-            f"broker {request.broker_id} says of {len(request.previous)} log directories who had them open, "
+            f"broker {request.broker_id} names the last owners of {len(request.previous)} log directories, "
             f"and has {len(request.directory_ids)}"
         )
     check_registration_size(image, request)

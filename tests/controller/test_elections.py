@@ -108,7 +108,7 @@ def test_unclean_election_waits_for_replicas_that_may_have_what_the_lost_isr_lac
 def test_unclean_election_prefers_no_added_replica_to_one_that_is_away(
     controllers: ControllerCluster,
 ) -> None:
-    """The added replica may have nothing yet."""
+    """The added replica may have no record yet."""
     controllers.assign("u", (3, 1))
     controllers.die(1)
     controllers.ask(AlterReassignments((Reassignment("u", 0, (3, 1, 2)),)))
@@ -197,7 +197,7 @@ def test_replica_counts_as_emptied_until_all_replicas_of_its_broker_are_in_sync(
 
 
 def test_last_member_of_a_lost_isr_is_not_refilled(controllers: ControllerCluster) -> None:
-    """It stays in that ISR, and has nothing."""
+    """It stays in that ISR without any records."""
     controllers.start(4)
     controllers.assign("u", (4,))
     controllers.die(4)
@@ -208,7 +208,7 @@ def test_last_member_of_a_lost_isr_is_not_refilled(controllers: ControllerCluste
 
 
 def test_broker_that_was_unregistered_may_come_back_with_any_disk(controllers: ControllerCluster) -> None:
-    """Nothing is known of its directories, so its replicas count as emptied. A new broker has no replicas."""
+    """Its directories are unknown, so its replicas count as emptied. A new broker has no replicas."""
     controllers.assign("u", (3, 1))
     controllers.die(1)
     controllers.ask(UnregisterBroker(1))
