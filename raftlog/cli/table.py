@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,6 +18,7 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 from raftlog.cli.timestamps import read_moment
+from raftlog.tables.formats import Format
 
 if TYPE_CHECKING:
     from raftlog.tables.job import Committed, Job
@@ -37,13 +37,16 @@ To = Annotated[
 ]
 
 
-class Format(StrEnum):
-    """The formats of tables."""
-
-    DELTA = "delta"
-
-
 FormatOption = Annotated[Format, typer.Option("--format", help="of the tables")]
+Catalog = Annotated[
+    str,
+    typer.Option(
+        "--catalog",
+        metavar="URI|NAME",
+        help="of Iceberg tables: a REST server, a database, or a name in pyiceberg's configuration "
+        "(default: a database in the folder)",
+    ),
+]
 
 
 @verb(table, "describe", prints_rows=True)
@@ -53,10 +56,11 @@ def describe(
     *,
     to: To,
     format: FormatOption = Format.DELTA,
+    catalog: Catalog = "",
     form: Form,
 ) -> None:
     """Show how far a table is: the next offset of each partition, the end of the topic, and the lag."""
-    found = open_table(format, f"{to.rstrip('/')}/{topic}").load()
+    found = _open(format, to, catalog, [topic])[topic].load()
     if found is None:
         raise Failure(f"there is no table of {topic} in {to}", exits.NOT_FOUND)
     from raftlog.client.fetching import list_offsets
@@ -80,6 +84,7 @@ def run(
     *,
     to: To,
     format: FormatOption = Format.DELTA,
+    catalog: Catalog = "",
     every: Annotated[
         float, typer.Option("--every", metavar="S", min=0.1, help="commit after so many seconds")
     ] = 60.0,
@@ -131,7 +136,7 @@ def run(
         until_end=until_end,
         skip_lost=skip_lost,
     )
-    tables = {topic: open_table(format, f"{to.rstrip('/')}/{topic}") for topic in topics}
+    tables = _open(format, to, catalog, topics)
     job = Job(target.cluster, tables, plan, Reports(_print_json if as_json else _print_line, _say))
     with _stopped_by_signals(job) as caught, target.failures(needs="READ"):
         try:
@@ -151,14 +156,20 @@ def _begin(offset: str) -> int:
     return read_moment("--from", offset)
 
 
-def open_table(_format: Format, where: str) -> Table:
-    """Return the table at a place. Raise Failure if its packages are missing."""
+def _open(format: Format, to: str, catalog: str, topics: Sequence[str]) -> dict[str, Table]:
+    """Return the table of each topic. Raise Failure."""
+    from raftlog.tables import formats
+    from raftlog.tables.table import StoreFailed
+
     try:
-        from raftlog.tables.columns import SCHEMA
-        from raftlog.tables.delta import DeltaBackend
+        place = formats.Place(format, to, catalog)
+        return {topic: formats.open_table(place, topic) for topic in topics}
     except ImportError:
         raise Failure(INSTALL) from None
-    return DeltaBackend(where, SCHEMA)
+    except ValueError as error:
+        raise Failure(str(error), exits.USAGE) from None
+    except StoreFailed as error:
+        raise Failure(f"{to}: {error}") from None
 
 
 def _say(line: str) -> None:

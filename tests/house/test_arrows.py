@@ -129,6 +129,8 @@ HOMES: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"pipeline"}),
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
+    "pyiceberg": frozenset({"tables"}),
+    "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
@@ -253,6 +255,6 @@ def test_every_import_is_declared():
 
 def _normal(requirement: str) -> str:
     name = requirement.split(";", maxsplit=1)[0]
-    for mark in "<>=~! ":
+    for mark in "<>=~![ ":
         name = name.split(mark)[0]
     return name.replace("-", "_").lower()

@@ -7,7 +7,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BLOCKED = ("pyspark", "pyarrow", "pandas", "numpy", "py4j", "deltalake", "duckdb", "polars", "pyiceberg")
+BLOCKED = (
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "numpy",
+    "py4j",
+    "deltalake",
+    "duckdb",
+    "polars",
+    "pyiceberg",
+    "sqlalchemy",
+)
 PROGRAM = f"""
 import importlib, sys
 from pathlib import Path

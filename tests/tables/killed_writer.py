@@ -7,7 +7,8 @@ import signal
 import sys
 from typing import Any
 
-from raftlog.cli import main, table
+from raftlog.cli import main
+from raftlog.tables import formats
 
 
 def kill_after(at: int) -> None:
@@ -25,7 +26,7 @@ def kill_after(at: int) -> None:
 
         return call
 
-    open_table = table.open_table
+    open_table = formats.open_table
 
     def opened(*arguments: Any) -> Any:
         found = open_table(*arguments)
@@ -33,7 +34,7 @@ def kill_after(at: int) -> None:
             setattr(found, name, wrapped(getattr(found, name)))
         return found
 
-    table.open_table = opened
+    formats.open_table = opened
 
 
 if __name__ == "__main__":

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from raftlog.tables.progress import Attempt, WrongSource, check_source
+from raftlog.tables.progress import Attempt, Tampered, WrongSource, check_source
 from raftlog.tables.table import Conflict, StoreFailed
-from tests.tables.conftest import Backend, rows
-from tests.tables.exactly_once import check_every_fault
-from tests.tables.in_memory import SOURCE, Fault, append_all, expected
+from raftlog.tables.writer import TableWriter
+from tests.tables.conftest import BACKENDS, Backend, rows
+from tests.tables.exactly_once import ENDS, FIRST, check_every_fault
+from tests.tables.in_memory import SOURCE, Fault, append_all, expected, no_wait
 
 pytestmark = pytest.mark.tables
 
@@ -96,7 +98,7 @@ def test_a_place_that_cannot_be_written_is_a_failure_with_words(backend: Backend
     path = tmp_path / "file"
     path.write_text("")
     with pytest.raises(StoreFailed) as raised:
-        backend.open(str(path)).create(SOURCE)
+        backend.open(str(path / "orders")).create(SOURCE)
     assert "\n" not in str(raised.value) and "\x1b" not in str(raised.value)
 
 
@@ -113,3 +115,65 @@ def test_a_foreign_delta_table_is_refused(where: str):
     assert head is not None
     with pytest.raises(WrongSource):
         check_source(head, SOURCE)
+
+
+def _iceberg_table(where: str) -> Any:
+    from raftlog.tables.iceberg import open_catalog
+
+    folder, topic = where.rsplit("/", 1)
+    return open_catalog(f"file://{folder}", "").load_table(("raftlog", topic))
+
+
+def _add_foreign_snapshot(where: str) -> None:
+    _iceberg_table(where).append(rows([]))
+
+
+def test_a_foreign_snapshot_is_no_reason_to_stop_or_to_begin_anew(where: str):
+    """Another engine rewrites files while a writer is at work: the writer's next attempt is on top of that."""
+    backend = BACKENDS["iceberg"]
+    writer = TableWriter(backend.open(where), SOURCE, no_wait)
+    writer.take_over({0: 0, 1: 0}, rows([]))
+    _add_foreign_snapshot(where)
+    writer.append(rows([(0, 0)]), {0: 1})
+    _add_foreign_snapshot(where)
+    append_all(backend.open(where), ENDS, rows)
+    assert _keys(backend.read(where)) == expected(ENDS)
+
+
+def test_offsets_outlive_the_snapshots_of_raftlog(where: str):
+    """Another engine compacted the table and expired all older snapshots."""
+    backend = BACKENDS["iceberg"]
+    append_all(backend.open(where), FIRST, rows)
+    _add_foreign_snapshot(where)
+    table = _iceberg_table(where)
+    table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    assert len(table.snapshots()) == 1
+    append_all(backend.open(where), ENDS, rows)
+    assert _keys(backend.read(where)) == expected(ENDS)
+
+
+def test_a_table_that_was_rolled_back_gets_its_rows_again(where: str):
+    """Offsets come from the snapshot that is the newest now."""
+    backend = BACKENDS["iceberg"]
+    append_all(backend.open(where), FIRST, rows)
+    table = _iceberg_table(where)
+    first = table.snapshots()[1].snapshot_id
+    table.manage_snapshots().rollback_to_snapshot(first).commit()
+    assert len(table.scan().to_arrow()) < len(expected(FIRST))
+    append_all(backend.open(where), ENDS, rows)
+    assert _keys(backend.read(where)) == expected(ENDS)
+
+
+def test_retries_of_the_library_would_double_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A planted bug: pyiceberg tries four times on top of newer snapshots, its default, and the scenario finds it."""
+    from raftlog.tables import iceberg
+
+    monkeypatch.setitem(iceberg.PROPERTIES, "commit.retry.num-retries", "4")
+    backend, numbers = BACKENDS["iceberg"], itertools.count()
+
+    def new() -> Any:
+        where = str(tmp_path / str(next(numbers)))
+        return (lambda: backend.open(where)), (lambda: _keys(backend.read(where)))
+
+    with pytest.raises((AssertionError, Tampered)):
+        check_every_fault(new, (Fault.RIVAL_BEFORE,), rows)

@@ -48,8 +48,7 @@ class Apart(MemoryTable):
         super().append(newest, attempt, [])
 
     def was_killed_between(self) -> None:
-        self.store.appends = getattr(self.store, "appends", 0) + 1
-        if self.store.appends == 2:
+        if len(self.store.versions) == 6:  # the table, twice the epoch, twice the first rows, and these
             raise StoreFailed("the process ended here")
 
 
