@@ -87,6 +87,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         "raftlog.cli.share_group:share_group",
         "List and describe share groups; reset, delete offsets.",
     ),
+    "schema": Entry(
+        _ADMINISTER, "raftlog.cli.schema:schema", "List, show, register, check and delete schemas."
+    ),
     "log": Entry(_ADMINISTER, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "quota": Entry(
         _ADMINISTER, "raftlog.cli.quota:quota", "List, set and delete quotas: what clients may use."

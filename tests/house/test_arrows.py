@@ -13,6 +13,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "base": frozenset(),
     "records": frozenset({"base"}),
     "protocol": frozenset({"base"}),
+    "schemas": frozenset({"base"}),
     "sharing": frozenset({"base"}),
     "storage": frozenset({"base", "records"}),
     "security": frozenset({"base"}),
@@ -38,7 +39,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "control": frozenset({"base", "broker", "controller", "loop_watch", "metadata", "quorum"}),
     "clock_watch": frozenset({"base"}),
     "node": frozenset({"base", "broker", "clock_watch", "control", "metadata", "security", "storage"}),
-    "admin": frozenset({"", "base", "metadata", "protocol", "records", "security"}),
+    "admin": frozenset({"", "base", "metadata", "protocol", "records", "schemas", "security"}),
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),
@@ -94,6 +95,7 @@ CORE = frozenset(
     {
         "base",
         "records",
+        "schemas",
         "security",
         "sharing",
         "storage",
@@ -124,6 +126,9 @@ HOMES: dict[str, frozenset[str]] = {
     "aiohttp": frozenset({"admin", "broker"}),
     "cryptography": frozenset({"broker", "raftlog_chaos", "testing"}),
     "joserfc": frozenset({"security"}),
+    "avro": frozenset({"schemas"}),
+    "jsonschema": frozenset({"schemas"}),
+    "proto_schema_parser": frozenset({"schemas"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
@@ -234,6 +239,7 @@ def test_every_import_is_declared():
         *extras["spark"],
         *extras["table"],
         *extras["tls"],
+        *extras["schema"],
         *extras["oauth"],
     ]
     declared = {_normal(requirement) for requirement in requirements} | {
