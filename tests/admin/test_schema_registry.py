@@ -95,7 +95,9 @@ def test_avro_serializers_write_at_one_node_and_read_at_another(registry: Regist
     context = SerializationContext(registry.subject.removesuffix("-value"), MessageField.VALUE)
     for node in range(3):
         writer, reader = registry.client(node), registry.client((node + 1) % 3)
-        payload = AvroSerializer(writer, USER_AGED if node else USER)({"name": "Ada Lovelace", "age": 36}, context)
+        payload = AvroSerializer(writer, USER_AGED if node else USER)(
+            {"name": "Ada Lovelace", "age": 36}, context
+        )
         assert payload is not None and payload[:1] == b"\0"
         found = AvroDeserializer(reader)(payload, context)
         assert found == ({"name": "Ada Lovelace", "age": 36} if node else {"name": "Ada Lovelace"})
