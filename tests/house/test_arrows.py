@@ -66,6 +66,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
     "pipeline": frozenset({"base", "client", "protocol", "records"}),
+    "tables": frozenset({"base", "client", "records"}),
     "cli": frozenset(
         {
             "",
@@ -81,6 +82,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "records",
             "security",
             "storage",
+            "tables",
             "testing",
         }
     ),
@@ -130,7 +132,10 @@ HOMES: dict[str, frozenset[str]] = {
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
-    "pyarrow": frozenset({"pipeline"}),
+    "pyarrow": frozenset({"pipeline", "tables"}),
+    "deltalake": frozenset({"tables"}),
+    "pyiceberg": frozenset({"tables"}),
+    "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
@@ -232,6 +237,7 @@ def test_every_import_is_declared():
         *project["dependencies"],
         *extras["demo"],
         *extras["spark"],
+        *extras["table"],
         *extras["tls"],
         *extras["schema"],
         *extras["oauth"],
@@ -255,6 +261,6 @@ def test_every_import_is_declared():
 
 def _normal(requirement: str) -> str:
     name = requirement.split(";", maxsplit=1)[0]
-    for mark in "<>=~! ":
+    for mark in "<>=~![ ":
         name = name.split(mark)[0]
     return name.replace("-", "_").lower()
