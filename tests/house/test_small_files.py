@@ -56,6 +56,7 @@ WRITERS = {
     "raftlog/cli/spark_log.py:SparkLog.__init__": "what Spark says, deleted where all goes well",
     "raftlog/cli/spark_log.py:SparkLog.inherited": "as above",
     "raftlog/cli/tree.py:Tree.invoke": "/dev/null",
+    "raftlog/testing/delay_link.py:_open_device": "settings of the kernel in a network namespace",
     # simulates power cuts and rot for nodes made for it, and does not survive a real power cut
     "raftlog/faults/forgetful_disk.py:ForgetfulDisk.__init__": "keeps what a played power cut brings back",
     "raftlog/faults/forgetful_disk.py:ForgetfulDisk._remove": "as above",

@@ -52,6 +52,8 @@ class ShareMember:
         self.version = version
         self.epoch = 0
         """The share session's epoch in the next request."""
+        self.member_epoch = 0
+        """The group's epoch when it had given this member its partition."""
         self._topic_id: UUID | None = None
 
     @property
@@ -79,6 +81,7 @@ class ShareMember:
                 if beat.error_code == 0:
                     epoch = beat.member_epoch
                     if beat.assignment is not None and beat.assignment.topic_partitions:
+                        self.member_epoch = epoch
                         return
             await asyncio.sleep(RETRY_S)
 

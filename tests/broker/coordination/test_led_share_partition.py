@@ -156,6 +156,53 @@ def test_an_acknowledgement_is_answered_after_its_commit() -> None:
     run_scenario(scenario)
 
 
+def test_an_accepted_record_wakes_only_a_full_partition() -> None:
+    """Of many members that wait, none looks again after each acknowledgement of another."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        leader.acquire()
+        for first, max_locks, changes in ((0, 2_000, 0), (2, 8, 1), (4, 8, 1)):
+            leader.config = GroupConfig(share_partition_max_record_locks=max_locks)
+            accepted = leader.acknowledge(first, first + 1)
+            await leader.pass_time()
+            leader.store.answer()
+            await accepted
+            assert leader.changes == changes
+
+    run_scenario(scenario)
+
+
+def test_a_released_record_wakes_whatever_waits() -> None:
+    """Once the write of its release is committed."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        leader.acquire()
+        released = leader.acknowledge(3, 3, RELEASE)
+        await leader.pass_time()
+        assert leader.changes == 0
+        leader.store.answer()
+        await released
+        assert leader.changes == 1
+
+    run_scenario(scenario)
+
+
+def test_a_new_log_start_wakes_whatever_waits() -> None:
+    """The partition was full of locks that the log no longer has."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        leader.acquire()
+        leader.led.advance_log_start(0)
+        assert leader.changes == 0
+        leader.led.advance_log_start(5)
+        assert leader.changes == 1
+
+    run_scenario(scenario)
+
+
 def test_a_failed_write_fails_its_requests_only() -> None:
     """The member keeps its lock, and may acknowledge again."""
 
