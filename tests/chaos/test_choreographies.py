@@ -34,6 +34,7 @@ CHOREOGRAPHIES = (
     "group-migration",
     "kip-101",
     "last-replica",
+    "late-damage",
     "log-starts",
     "log-trouble",
     "lying-disk",
