@@ -8,7 +8,7 @@ from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
-WITHOUT_ELECTIONS = ("believed-time", "corruption", "new-topics")
+WITHOUT_ELECTIONS = ("believed-time", "corruption", "late-damage", "new-topics")
 """Their faults, if they have some, need not cost a leader its lead."""
 
 CHOREOGRAPHIES = (

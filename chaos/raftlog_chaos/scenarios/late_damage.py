@@ -29,6 +29,8 @@ BATCHES: Final = 5
 LOG_BYTES: Final = 1 << 20
 """More than all of them."""
 LOOK_S: Final = 0.02
+LOOKS_FOR_DAMAGE: Final = 50
+"""The first report of it comes within so many, unless the broker waits for the answer to a heartbeat."""
 LOOKS: Final = 100
 """A report that is late comes within so many."""
 
@@ -82,9 +84,12 @@ class LateDamage(Leaving):
         assert rot_log(self, cluster.nodes[node_id].host.disk, f"/data/{name}-0")
         self.loop.clog(cluster.nodes[controller].host, cluster.nodes[node_id].host)
         cluster.nodes[node_id].host.call(self._read, name, node_id)
-        await cluster.until(lambda: self.state_of(name).isr_lost, SERVED_S, "damage is known")
-        await self.elect(name)
-        await asyncio.sleep(self.a_while(0.3, 1.0, 2.0))
+        for _ in range(LOOKS_FOR_DAMAGE):
+            if self.state_of(name).isr_lost:
+                await self.elect(name)
+                await asyncio.sleep(self.a_while(0.3, 1.0, 2.0))
+                break
+            await asyncio.sleep(LOOK_S)
         self.loop.heal()
         for _ in range(LOOKS):
             was_known = self._reads_only(name, node_id)
@@ -99,6 +104,15 @@ class LateDamage(Leaving):
         assert not self.taken, (
             f"{self.state_of(name)}: node {node_id} leads for reading only, and took a record"
         )
+
+    async def mended(self, name: str, node_id: int) -> None:
+        """Have the replica lead as it is, until it does and its log is sound."""
+        end = self.loop.time() + SERVED_S
+        while self.state_of(name).isr_lost or self.replica_of(name, node_id).log.damage is not None:
+            assert self.loop.time() < end, f"{name}: {self.state_of(name)}: the elections come to nothing"
+            if self.state_of(name).isr_lost:
+                await self.elect(name)
+            await asyncio.sleep(LOOK_S)
 
     def _reads_only(self, name: str, node_id: int) -> bool:
         """Return whether a node knows that it leads for reading only, with a log that is sound."""
@@ -137,8 +151,6 @@ async def late_damage(loop: SimLoop, seconds: float = 4.0) -> Report:
         await scene.of_one(name, node_id)
         await scene.report_late(name, node_id)
         await scene.whole()
-        while scene.state_of(name).isr_lost:
-            await scene.elect(name)
-            await asyncio.sleep(LOOK_S)
+        await scene.mended(name, node_id)
     report = await scene.end()
     return replace(report, faults={**report.faults, "late report": scene.late})
