@@ -1,4 +1,4 @@
-"""Protobuf's descriptors (`google.protobuf.FileDescriptorProto`) as bytes, read without the package `protobuf`."""
+"""Protobuf's descriptors (`google.protobuf.FileDescriptorProto`) as bytes, read without Google's package."""
 
 from __future__ import annotations
 
