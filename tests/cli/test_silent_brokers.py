@@ -1,4 +1,4 @@
-"""Every command that talks to a cluster, where no broker answers or some do not: one line, no traceback."""
+"""Every command that talks to a cluster, if no broker answers or one hangs: a line of text, no traceback."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ ARGUMENTS: Final = {
 }
 """What each command is given here. Names that do not exist keep the cluster as it is."""
 OTHERS: Final = {
+    "context add": "only saves an address",
     "conformance": "compares answers, and has tests of its own",
     "pipeline archive": "a job of Spark",
     "pipeline aggregate": "a job of Spark",
