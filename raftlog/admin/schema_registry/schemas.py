@@ -69,8 +69,8 @@ async def _identified(call: Call, registry: Registry) -> tuple[RegistryState, Id
 def _check_readable(call: Call, state: RegistryState, schema_id: int) -> None:
     """Raise ApiError 403 unless the caller may read a subject that has the schema."""
     places = sorted(state.places[schema_id])
-    if not any(call.may(Operation.READ, TOPIC, resource_of(subject)) for subject, _ in places):
-        call.demand(Operation.READ, TOPIC, resource_of(places[0][0]))
+    if not any(call.may(Operation.DESCRIBE, TOPIC, resource_of(subject)) for subject, _ in places):
+        call.demand(Operation.DESCRIBE, TOPIC, resource_of(places[0][0]))
 
 
 async def get_schema(call: Call, registry: Registry) -> SchemaAnswer:
@@ -105,14 +105,14 @@ async def _places(call: Call, registry: Registry) -> list[Version]:
         for each in versions
         if (call.query.deleted or not each.deleted) and call.query.subject in ("", each.subject)
     ]
-    allowed = await call.among(Operation.READ, TOPIC, {resource_of(each.subject) for each in wanted})
+    allowed = await call.among(Operation.DESCRIBE, TOPIC, {resource_of(each.subject) for each in wanted})
     return page([each for each in wanted if resource_of(each.subject) in allowed], call.query)
 
 
 async def list_schemas(call: Call, registry: Registry) -> list[SchemaAnswer]:
     """List versions with their schemas, by subject."""
     state, query = await registry.store.current(), call.query
-    allowed = await call.among(Operation.READ, TOPIC, map(resource_of, list(state.subjects)))
+    allowed = await call.among(Operation.DESCRIBE, TOPIC, map(resource_of, list(state.subjects)))
     found: list[Version] = []
     for subject in sorted(each for each in state.subjects if each.startswith(query.subjectPrefix)):
         if resource_of(subject) in allowed:
