@@ -375,3 +375,10 @@ def test_protobuf_serializers_write_and_read(registry: Registry) -> None:
     other = f"{registry.subject}-text"
     for changed, status in ((text, 200), (text.replace("int32 a", "string a"), 409), ("message", 422)):
         assert registry.register(changed, other, schemaType="PROTOBUF").status == status
+
+
+def test_the_registry_has_a_document_of_its_routes(registry: Registry) -> None:
+    """OpenAPI, from the same table as the dispatch."""
+    found = registry.ask("GET", "/openapi.json").body
+    assert "/subjects/{subject}/versions" in found["paths"]
+    assert set(found["paths"]["/config/{subject}"]) >= {"get", "put", "delete"}

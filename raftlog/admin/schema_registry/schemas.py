@@ -21,6 +21,7 @@ from raftlog.admin.schema_registry.answers import (
 )
 from raftlog.admin.schema_registry.registry import Registry
 from raftlog.admin.schema_registry.subjects import row
+from raftlog.base.turns import each_part, in_slices
 from raftlog.schemas.errors import SCHEMA_NOT_FOUND, SchemaError, schema_not_found
 from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import KINDS
@@ -109,16 +110,19 @@ async def _places(call: Call, registry: Registry) -> list[Version]:
     return page([each for each in wanted if resource_of(each.subject) in allowed], call.query)
 
 
-async def list_schemas(call: Call, registry: Registry) -> list[SchemaAnswer]:
-    """List versions with their schemas, by subject."""
+async def list_schemas(call: Call, registry: Registry) -> web.Response:
+    """List versions with their schemas, by subject. They may be many megabytes, and are encoded in slices."""
     state, query = await registry.store.current(), call.query
     allowed = await call.among(Operation.DESCRIBE, TOPIC, map(resource_of, list(state.subjects)))
     found: list[Version] = []
-    for subject in sorted(each for each in state.subjects if each.startswith(query.subjectPrefix)):
-        if resource_of(subject) in allowed:
+    async for subject in in_slices(call, sorted(state.subjects)):
+        if subject.startswith(query.subjectPrefix) and resource_of(subject) in allowed:
             versions = state.versions(subject, deleted=query.deleted)
             found += versions[-1:] if query.latestOnly else versions
-    return [answer_of(state.ids[each.id], each) for each in page(found, query)]
+    encoded = await each_part(
+        call, page(found, query), lambda each: msgspec.json.encode(answer_of(state.ids[each.id], each))
+    )
+    return web.Response(body=b"[%b]" % b",".join(encoded), content_type=MEDIA_TYPE)
 
 
 async def get_by_guid(call: Call, registry: Registry) -> SchemaAnswer:
@@ -182,7 +186,14 @@ ROUTES: Final = (
     row("GET", "/contexts", list_contexts, "List the contexts", rights=NO_RIGHTS),
     row("GET", "/v1/metadata/version", get_server_version, "Show the release", rights=NO_RIGHTS),
     row("GET", "/v1/metadata/id", get_server_id, "Show which registry this is", rights=NO_RIGHTS),
-    row("GET", "/schemas", by_leader(list_schemas), "List the schemas", rights=FILTERED),
+    row(
+        "GET",
+        "/schemas",
+        by_leader(list_schemas),
+        "List the schemas",
+        rights=FILTERED,
+        answer=list[SchemaAnswer],
+    ),
     row("GET", ID, by_leader(get_schema), "Show the schema of an id"),
     row(
         "GET",

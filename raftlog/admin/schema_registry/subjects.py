@@ -24,6 +24,7 @@ from raftlog.admin.schema_registry.answers import (
     version_number,
 )
 from raftlog.admin.schema_registry.registry import Registry
+from raftlog.base.turns import in_slices
 from raftlog.schemas.decisions import (
     Registration,
     decide_subject_deletion,
@@ -60,11 +61,11 @@ async def look_up_schema(call: Call, registry: Registry) -> SchemaAnswer:
 async def list_subjects(call: Call, registry: Registry) -> list[str]:
     """List the subjects that the caller may read."""
     state, query = await registry.store.current(), call.query
+    prefix = query.subjectPrefix.removeprefix(":.:").replace(":*:", "")
     shown = [
         subject
-        for subject in list(state.subjects)
-        if subject.startswith(query.subjectPrefix.removeprefix(":.:").replace(":*:", ""))
-        and _is_listed(state.versions(subject, deleted=True), query)
+        async for subject in in_slices(call, list(state.subjects))
+        if subject.startswith(prefix) and _is_listed(state.versions(subject, deleted=True), query)
     ]
     allowed = await call.among(Operation.DESCRIBE, TOPIC, map(resource_of, shown))
     return page(sorted(each for each in shown if resource_of(each) in allowed), query)
