@@ -29,7 +29,7 @@ from raftlog_chaos.conformance import page as differences
 
 EXPLANATION = Path(__file__).parent / "pages" / "explanation"
 REFERENCE = Path(__file__).parent / "pages" / "reference"
-HELP_COLUMNS = 100
+HELP_COLUMNS = 80
 JSON_METHODS = ("get", "post", "put", "patch", "delete")
 Lines = Iterator[str]
 
@@ -57,7 +57,7 @@ def configuration() -> Lines:
     yield "# Configuration"
     yield ""
     yield "Names are Kafka's dotted names. [How a node is configured](../howto/machines.md#configuration) tells where"
-    yield "values come from. A setting that can change at run time is marked; the others need a restart."
+    yield "values come from. A *dynamic* setting can change at run time; the others need a restart."
     yield ""
     node = [row for _, row in settings_of(NodeConfig).values()]
     for title, scope in (
@@ -81,10 +81,17 @@ def _settings(title: str, rows: Iterable[Setting]) -> Lines:
     yield f"## {title}"
     yield ""
     cells = (
-        (code(row.name), row.kind, code(_default(row)), row.unit, "" if row.read_only else "yes", row.meaning)
+        (f'<code class="setting">{row.name}</code><br>{_kind(row)}', row.meaning)
         for row in sorted(rows, key=lambda row: row.name)
     )
-    yield from table(("setting", "type", "default", "unit", "at run time", "meaning"), cells)
+    yield from table(("setting", "meaning"), cells)
+
+
+def _kind(row: Setting) -> str:
+    """Return the kind and unit of a setting, whether it can change at run time, and its default."""
+    words = ", ".join(each for each in (row.kind, row.unit, "" if row.read_only else "dynamic") if each)
+    default = code(_default(row))
+    return f"{words}; default {default}" if default else words
 
 
 def _default(row: Setting) -> str:

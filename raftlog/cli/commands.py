@@ -112,7 +112,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "attack": Entry(_PROVE, "raftlog.cli.attack:run", "Attack a cluster as strangers could, and judge it."),
     "fuzz": Entry(
-        _PROVE, "raftlog.cli.fuzz:run", "Send frames of chance to nodes, and see what comes of it."
+        _PROVE,
+        "raftlog.cli.fuzz:run",
+        "Send random frames to nodes, and look for crashes, hangs and lost data.",
     ),
     "check": Entry(_PROVE, "raftlog.cli.check:run", "Judge a history of what clients did and saw."),
     "bench": Entry(_PROVE, "raftlog.cli.bench.command:run", "Measure a cluster on this machine."),

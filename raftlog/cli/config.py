@@ -104,7 +104,7 @@ def unset(
     name: Name,
     settings: Annotated[list[str], typer.Argument(metavar="SETTING")],
 ) -> None:
-    """Let settings of a topic, a broker or a group be the default again, all or none."""
+    """Reset settings of a topic, a broker or a group to their defaults, in one atomic change."""
     from raftlog.cli.effective_settings import change_settings
 
     change_settings(target, kind.value, name, dict.fromkeys(settings))

@@ -60,7 +60,7 @@ class FuzzOptions:
 
 
 def run(options: FuzzOptions) -> int:
-    """Send frames of chance, made from Kafka's message schemas, and look for what no bytes may bring about."""
+    """Send random frames, made from Kafka's message schemas, and look for crashes, hangs and lost data."""
     try:
         with ended_by_signals():
             return _run_live(options) if options.live else _run_here(options)

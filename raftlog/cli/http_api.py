@@ -66,6 +66,11 @@ class HttpApi:
                 self._found = ""
             raise
 
+    def cluster_at(self, url: str) -> str:
+        """Return the id of the cluster whose HTTP API is at a URL, "" if it has none. Raise Failure."""
+        found = self._ask(url, "GET", "/v1/whoami", None, None)
+        return str(found.get("cluster_id") or "") if isinstance(found, dict) else ""
+
     def _ask(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> Any:
         try:
             address = urlsplit(url)
@@ -94,6 +99,8 @@ class HttpApi:
                     exits.DENIED,
                 ) from None
             where = "set --http or RAFTLOG_HTTP to the address of the HTTP API"
+            if url == LOCAL:
+                where = f"start one with `raftlog dev`, or {where}"
             if isinstance(error, TimeoutError):  # something listens there
                 where = f"the node hangs or is cut off; {SEVERAL}"
             if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":

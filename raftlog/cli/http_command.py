@@ -135,26 +135,31 @@ def _api(given: dict[str, Any]) -> HttpApi:
         api.user = f"{api.user}:{_password(api.user)}"
     _take_login(api, target)
     if (target.bootstrap or target.file) and not url:
-        api.url, api.find = "", partial(_find, target)
+        api.url, api.find = "", partial(_find, target, api)
     return api
 
 
 def api_of(target: Target, timeout_s: float) -> HttpApi:
     """Return the HTTP API of a cluster, with the login of its target. It is found when it is first asked."""
-    api = HttpApi("", "", timeout_s, partial(_http_api_of, target))
+    api = HttpApi("", "", timeout_s)
+    api.find = partial(_http_api_of, target, api)
     _take_login(api, target)
     return api
 
 
-def _find(target: Target) -> str:
+def _find(target: Target, api: HttpApi) -> str:
     with closing(target):
-        return _http_api_of(target)
+        return _http_api_of(target, api)
 
 
-def _http_api_of(target: Target) -> str:
-    """Return the URL of the first broker's HTTP API that can be reached from this machine. Raises Failure."""
+def _http_api_of(target: Target, api: HttpApi) -> str:
+    """Return the URL of the first broker's HTTP API that can be reached from this machine. Raises Failure.
+
+    The advertised host with the port of a container may lead to another cluster, so the API's cluster id is compared.
+    """
+    cluster = target.describe_cluster()
     reasons = []
-    for broker in target.brokers():
+    for broker in sorted(cluster.brokers, key=lambda each: int(each.broker_id)):
         try:
             rows = settings_of(target, "broker", str(broker.broker_id))
         except Failure as failure:
@@ -168,15 +173,30 @@ def _http_api_of(target: Target) -> str:
         settings = {row["name"]: row["value"] or "" for row in rows}
         found = http_url(settings, str(broker.host), nearby=_is_nearby(target.servers, str(broker.host)))
         if found:
-            return found
+            fault = _fault_of(found, api, str(cluster.cluster_id))
+            if not fault:
+                return found
+            reasons.append(fault)
+            continue
         where = settings.get("raftlog.admin.listener") or "nowhere"
         reasons.append(f"that of broker {broker.broker_id} listens at {where}")
-    why = "; ".join(reasons)
+    why = "; ".join(dict.fromkeys(reasons))
     raise Failure(
         f"no HTTP API of the cluster at {target.servers} can be reached from here ({why}); "
-        "set its address with --http",
+        "set its address with --http, or let brokers set raftlog.admin.advertised.listener",
         exits.UNREACHABLE,
     )
+
+
+def _fault_of(url: str, api: HttpApi, cluster_id: str) -> str:
+    """Return why the HTTP API at a URL cannot be asked about a cluster, "" if it can. Raises Failure."""
+    try:
+        found = api.cluster_at(url)
+    except Failure as failure:
+        if failure.code == exits.DENIED:  # no other address of the cluster will accept more
+            raise
+        return str(failure).partition(";")[0]
+    return "" if found == cluster_id else f"{url} is that of another cluster, {found or 'without an id'}"
 
 
 def _is_nearby(servers: str, host: str) -> bool:

@@ -204,7 +204,7 @@ def dump(
     ] = False,
     form: Form,
 ) -> None:
-    """Print brokers, topics, partitions, configs, users, ACLs and tokens. Passwords and what they are checked by
+    """Print brokers, topics, partitions, configs, users, ACLs and tokens. Passwords and SCRAM verifiers
     are left out."""
     journal, moment = open_journal(path), Moment.read(as_of)
     if records:

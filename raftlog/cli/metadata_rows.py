@@ -1,4 +1,4 @@
-"""Cluster metadata as rows for people and programs. Passwords, and what they are checked by, are left out."""
+"""Cluster metadata as rows for people and programs. Passwords and SCRAM verifiers are left out."""
 
 from __future__ import annotations
 

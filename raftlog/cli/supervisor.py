@@ -74,6 +74,9 @@ def _overrides_of(config: NodeConfig, number: int) -> dict[str, str]:
     if config.admin_listener is not None:
         host, port = config.admin_listener
         overrides["raftlog.admin.listener"] = format_address(host, _port(port, number))
+    if config.admin_advertised_listener is not None:
+        host, port = config.admin_advertised_listener
+        overrides["raftlog.admin.advertised.listener"] = format_address(host, _port(port, number))
     return overrides
 
 

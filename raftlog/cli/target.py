@@ -99,6 +99,11 @@ class Target:
             return _checked(self.bootstrap, "-b")
         return _checked(self._from_file.get(name, LOCAL), str(self.file))
 
+    @property
+    def is_default(self) -> bool:
+        """Whether no address was given, so that a broker on this machine is meant."""
+        return not self.bootstrap and "bootstrap.servers" not in self.settings
+
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster, which is not asked yet. Raise Failure for settings that cannot be used."""
@@ -137,11 +142,13 @@ class Target:
             return refusal(error, about, needs=needs)
         if isinstance(error, Refused):
             return Failure(str(error), exits.DENIED)
-        if broker is not None:
+        if broker is not None and self.cluster.knows(broker):
             about = about.removeprefix(f"broker {broker}: ")
             return Failure(f"{about}broker {broker} does not answer ({error})", exits.UNREACHABLE)
-        several = "" if "," in self.servers else f"; {SEVERAL}"
-        return Failure(f"{about}no broker answers at {self.servers} ({error}){several}", exits.UNREACHABLE)
+        advice = "" if "," in self.servers else f"; {SEVERAL}"
+        if self.is_default:
+            advice = "; start one with `raftlog dev`, or name one: -b HOST:PORT"
+        return Failure(f"{about}no broker answers at {self.servers} ({error}){advice}", exits.UNREACHABLE)
 
     def ask(
         self,

@@ -113,6 +113,10 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def knows(self, broker: int) -> bool:
+        """Return whether any broker has named this one, so that it has an address."""
+        return broker in self._brokers
+
     def close(self) -> None:
         for each in (*self._connections.values(), *filter(None, (self._any,))):
             each.close()

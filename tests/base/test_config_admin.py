@@ -18,6 +18,7 @@ RULES = {
     "raftlog.cluster.secret": "a secret of sixteen bytes",
 }
 STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "node.pem"}
+ADVERTISED = "raftlog.admin.advertised.listener"
 SSL = {"raftlog.admin.security.protocol": "SSL"}
 
 
@@ -79,6 +80,9 @@ def test_a_certificate_file_is_enough_for_https() -> None:
         ({**SSL, **STORE, "raftlog.admin.ssl.client.auth": "perhaps"}, "raftlog.admin.ssl.client.auth"),
         ({**FAR, **SSL, **STORE}, "authorizer.class.name"),
         ({**FAR, **RULES}, "need TLS"),
+        ({ADVERTISED: "0.0.0.0:9644"}, f"{ADVERTISED}: must be a host and a port"),
+        ({ADVERTISED: "door:0"}, f"{ADVERTISED}: must be a host and a port"),
+        ({ADVERTISED: "door:80", "raftlog.admin.listener": ""}, "needs raftlog.admin.listener"),
     ],
 )
 def test_what_cannot_be_secured_does_not_start(flags: Mapping[str, str], rule: str) -> None:

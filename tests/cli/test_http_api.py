@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import pytest
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
-from raftlog.testing.cluster import Cluster
+from raftlog.testing.cluster import AdminCluster, Cluster
 from tests.cli.live import CommandLine, invoke
 
 pytestmark = pytest.mark.slow
@@ -94,6 +96,17 @@ def test_either_way_to_say_where_the_cluster_is_is_taken_by_every_command(
     nobody = invoke("cluster", "health", "-b", "127.0.0.1:1", "--timeout", "1")
     assert (nobody[0], nobody[1]) == (exits.UNREACHABLE, "")
     assert nobody[2].startswith("raftlog: no broker answers at 127.0.0.1:1")
+
+
+def test_the_api_of_another_cluster_is_refused(cluster: Cluster) -> None:
+    """A container's port may be that of another cluster here: its health was printed, with exit code 0."""
+    others = urlsplit(cluster.admin_url(1)).netloc
+    with AdminCluster(1, settings={"raftlog.admin.advertised.listener": others}) as own:
+        for words in (("cluster", "health"), ("broker", "drain", "1")):
+            code, out, said = invoke(*words, "-b", own.bootstrap_servers)
+            assert (code, out, said.count("\n")) == (exits.UNREACHABLE, "", 1)
+            assert f"http://{others} is that of another cluster" in said
+        assert invoke("cluster", "health", "--http", own.admin_url(1))[0] == exits.OK
 
 
 def test_a_cluster_without_an_api_says_so(cluster: Cluster) -> None:

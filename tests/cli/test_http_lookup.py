@@ -7,6 +7,7 @@ import pytest
 from raftlog.base.config.network import http_url
 
 LISTENER, PROTOCOL = "raftlog.admin.listener", "raftlog.admin.security.protocol"
+ADVERTISED = "raftlog.admin.advertised.listener"
 
 
 @pytest.mark.parametrize(
@@ -21,10 +22,13 @@ LISTENER, PROTOCOL = "raftlog.admin.listener", "raftlog.admin.security.protocol"
         ({LISTENER: "127.0.0.1:0"}, True, None),
         ({LISTENER: ""}, True, None),
         ({}, True, None),
+        ({LISTENER: "0.0.0.0:9644", ADVERTISED: "localhost:19641"}, True, "http://localhost:19641"),
+        ({LISTENER: "0.0.0.0:9644", ADVERTISED: "localhost:19641"}, False, "http://box:9644"),
+        ({LISTENER: "127.0.0.1:9644", ADVERTISED: "door:80", PROTOCOL: "SSL"}, False, "https://door:80"),
     ],
 )
 def test_an_api_is_looked_for_where_it_can_be_reached(
     settings: dict[str, str], nearby: bool, url: str | None
 ) -> None:
-    """At the host that a broker advertises when it listens everywhere; on loopback only for this machine."""
+    """Where the broker says, else at the host that it advertises; on loopback only for this machine."""
     assert http_url(settings, "box", nearby=nearby) == url

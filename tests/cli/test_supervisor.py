@@ -46,7 +46,12 @@ def configs_of(brokers: int, **settings: str) -> list[NodeConfig]:
 
 def test_brokers_differ_in_id_ports_and_folders_and_share_a_rack_and_the_voters() -> None:
     """One process is one core: the first is as configured, the others do not vote."""
-    first, second, third = configs_of(3, raftlog_admin_listener="127.0.0.1:8085", log_dirs="a,b")
+    first, second, third = configs_of(
+        3,
+        raftlog_admin_listener="127.0.0.1:8085",
+        raftlog_admin_advertised_listener="door:80",
+        log_dirs="a,b",
+    )
     assert [each.node_id for each in (first, second, third)] == [1, 2, 3]
     assert [sorted(each.roles) for each in (first, second, third)] == [
         ["broker", "controller"],
@@ -58,6 +63,7 @@ def test_brokers_differ_in_id_ports_and_folders_and_share_a_rack_and_the_voters(
     assert [each.admin_listener for each in (first, second, third)] == [
         ("127.0.0.1", port) for port in (8085, 8095, 8105)
     ]
+    assert [each.admin_advertised_listener for each in (second, third)] == [("door", 90), ("door", 100)]
     assert (second.log_dirs, second.metadata_log_dir) == (("/var/lib/a-2", "/var/lib/b-2"), "/var/lib/a-2")
     assert len({each.broker_rack for each in (first, second, third)}) == 1
     assert first.voters == second.voters == third.voters

@@ -55,7 +55,7 @@ def test_every_screen_opens_without_an_error(
         "queues": "mailing",
         "queues/mailing": "The group has no members",
         f"queues/mailing/{topic}/0/0": "Offset 0 is available",
-        "transactions": "None hangs.",
+        "transactions": "No hanging transactions.",
         "why": "Broker 3",
         f"why/{topic}/0": "it was created on",
         "why/1": "broker 1 was unfenced",
@@ -97,7 +97,7 @@ def test_topic_is_created_written_to_and_read(page: Any, own_cluster: AdminClust
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Configs").click()
     page.get_by_role("row").filter(has_text="retention.ms").filter(has_text="this topic").wait_for()
-    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
     confirm = page.get_by_role("dialog").get_by_role("button", name="Delete the topic")
     assert confirm.is_disabled()
     page.get_by_role("dialog").get_by_role("textbox").fill(name)
@@ -201,7 +201,7 @@ def test_hostile_names_are_shown_as_text(page: Any, own_cluster: AdminCluster, t
 def test_story_of_a_group_is_on_its_screen_and_in_why(
     page: Any, own_cluster: AdminCluster, topic: str, protocol: str
 ) -> None:
-    """Members that joined, as text whatever names there are; one way leads there from the group, another from Why."""
+    """Members that joined, as text whatever names there are; one way leads there from the group, another from History."""
     group = f"{HOSTILE} of {protocol}"
     member = Consumer(
         {
@@ -218,7 +218,7 @@ def test_story_of_a_group_is_on_its_screen_and_in_why(
     )  # else it has no lag to be asked for
     page.goto(f"{own_cluster.admin_url(1)}/#/why")
     page.get_by_role("textbox", name="Group").fill(group)
-    page.get_by_role("button", name="Tell of the group").click()
+    page.get_by_role("button", name="Show history of the group").click()
     page.get_by_role("heading", name=f"Group {group}").wait_for()
     page.get_by_text(f"{HOSTILE} (127.0.0.1) joined").first.wait_for()
     page.get_by_text("generation 1 began with 1 member").first.wait_for()
@@ -228,7 +228,7 @@ def test_story_of_a_group_is_on_its_screen_and_in_why(
     page.get_by_text(f"{HOSTILE} (127.0.0.1) joined").first.wait_for()
     page.get_by_text(f"{topic}-0, {topic}-1, {topic}-2").wait_for()  # of none of which it has an offset
     assert page.locator("main img, main script").count() == 0
-    page.get_by_role("link", name="All of it").click()
+    page.get_by_role("link", name="Full history").click()
     page.get_by_role("heading", name=f"Group {group}").wait_for()
     member.commit(
         offsets=[TopicPartition(topic, 0, 0)], asynchronous=False
@@ -348,17 +348,17 @@ def test_screens_fit_narrow_and_wide_windows(
 def test_fault_is_injected_watched_and_healed(page: Any, own_cluster: AdminCluster) -> None:
     """On this node and on another, under the load of the page itself: its records take longer."""
     page.goto(f"{own_cluster.admin_url(1)}/#/chaos")
-    page.get_by_role("button", name="Begin the load").click()
+    page.get_by_role("button", name="Start load").click()
     page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
     for node in (1, 2):
         page.get_by_role("combobox", name="Node").select_option(str(node))
         page.get_by_text(f"No fault is active on node {node}.").wait_for()
-        page.get_by_role("button", name="Inject").click()
+        page.get_by_role("button", name="Inject fault").click()
         page.get_by_text("slow-disk seconds 0.5").wait_for()
         page.get_by_text(re.compile(r"The longest gap that a record waited: (\d{3} ms|\d\.\d s)")).wait_for()
         page.get_by_role("button", name="Heal").click()
         page.get_by_text(f"No fault is active on node {node}.").wait_for()
-    page.get_by_role("button", name="End the load").click()
+    page.get_by_role("button", name="Stop load").click()
 
 
 def test_list_of_thousands_holds_few_elements(page: Any, own_cluster: AdminCluster) -> None:
@@ -497,7 +497,7 @@ def test_reader_sees_no_button_that_changes_anything(page: Any, guarded: AdminCl
         page.get_by_role("button", name="Sign out").click()
         page.get_by_role("heading", name="Sign in").wait_for()
     assert not [each for each in seen["reader"] if CHANGES.search(each)]
-    assert {"Create a topic", "Produce", "Delete", "Trim", "Drain", "Change"} <= seen["operator"]
+    assert {"Create a topic", "Produce", "Delete", "Delete records", "Drain", "Change"} <= seen["operator"]
     assert page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length") == 0
 
 

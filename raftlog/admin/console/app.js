@@ -18,7 +18,7 @@ const SCREENS = [
   ["groups", "Groups", groups],
   ["queues", "Queues", queues],
   ["transactions", "Transactions", transactions],
-  ["why", "Why", why],
+  ["why", "History", why],
   ["chaos", "Chaos", chaos],
 ];
 

@@ -61,9 +61,9 @@ export function chaos(root, _parts, signal) {
   const fault = select(["slow-disk", "full-disk", "failing-disk", "clock-jump"], { "aria-label": "Fault", onchange: look });
   const leaders = h("section", { class: "card" });
   const events = h("section", { class: "card" });
-  const load = chart("What a client felt", [["answer", (each) => each.ms]], milliseconds, `one record at a time in each of ${LOAD_PARTITIONS} partitions, last minute`);
-  const gap = h("p", { class: "quiet", role: "status" }, "Begin the load to see how long each record takes to be acknowledged.");
-  const button = h("button", { type: "button", onclick: () => (running ? stop() : begin()) }, "▶ Begin the load");
+  const load = chart("Client latency", [["answer", (each) => each.ms]], milliseconds, `one record at a time in each of ${LOAD_PARTITIONS} partitions, last minute`);
+  const gap = h("p", { class: "quiet", role: "status" }, "Start the load to see how long each record takes to be acknowledged.");
+  const button = h("button", { type: "button", onclick: () => (running ? stop() : begin()) }, "▶ Start load");
   let running = null;
   const changes_ = may("ALTER");
   const node = select([[session.me.node_id, `node ${session.me.node_id}, this one`]], { "aria-label": "Node", onchange: () => (show().catch(failed), story_().catch(() => {})) });
@@ -117,12 +117,12 @@ export function chaos(root, _parts, signal) {
   function stop() {
     running?.abort();
     running = null;
-    button.textContent = "▶ Begin the load";
+    button.textContent = "▶ Start load";
   }
 
   async function begin() {
     running = new AbortController();
-    button.textContent = "■ End the load";
+    button.textContent = "■ Stop load";
     const mine = running.signal;
     signal.addEventListener("abort", () => running?.abort());
     try {
@@ -141,9 +141,9 @@ export function chaos(root, _parts, signal) {
     });
   }
 
-  put(root, h("h1", {}, "Chaos"), h("p", {}, "What you choose here happens to the node for real. One whose only disk fails ends, and a page of it with it: look on from another."),
+  put(root, h("h1", {}, "Chaos"), h("p", {}, "What you choose here happens to the node for real. A node whose only disk fails exits, and its console with it: watch from another node."),
     h("div", { class: "columns" },
-      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject"))), active),
+      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
       h("section", { class: "card" }, h("h2", {}, "A client"), changes_ && button, load.element, gap)),
     h("div", { class: "columns" }, leaders, events));
   look();

@@ -24,7 +24,7 @@ export function chart(title, lines, show, note) {
     const last = samples.at(-1);
     const said = lines.map(([name, of]) => [name, last ? show(of(last)) : "–"]);
     put(legend, said.map(([name, value], index) => h("span", { class: `key key-${index}` }, h("i", {}), name && `${name} `, h("b", {}, value))));
-    most.textContent = samples.length ? `most ${show(top < 1e-6 ? 0 : top)}` : "waiting for samples";
+    most.textContent = samples.length ? `max ${show(top < 1e-6 ? 0 : top)}` : "waiting for samples";
     drawing.setAttribute("aria-label", `${title}, ${Math.round(span / 1000)} seconds up to ${clock(now)}: ${said.map((each) => each.join(" ")).join(", ")}`);
   }
   return { element, draw };

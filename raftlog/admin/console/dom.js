@@ -114,6 +114,6 @@ function values(form) {
 
 /** Ask for a name to be typed before something is lost. */
 export function confirmTyped(title, name, text, send) {
-  return ask(title, [h("p", {}, text), field(`Type ${name} to go on`, h("input", { name: "typed", spellcheck: "false" }))],
+  return ask(title, [h("p", {}, text), field(`Type "${name}" to confirm`, h("input", { name: "typed", spellcheck: "false" }))],
     { button: title, danger: true, send, ready: (given) => given.typed === name });
 }

@@ -101,8 +101,8 @@ async function group(root, id, signal) {
     showMembers(consumers.data.map((each) => ({ id: each.consumer_id, client: each.client_id, instance: each.instance_id, awaited: AWAITED.has(found.state), reads: (reads.get(each.consumer_id) ?? []).map((one) => `${one.topic_name}-${one.partition_id}`) })));
     drawLags(behind, lags, course);
   }, (error) => error.status > 0 && (facts.textContent = error.message));
-  const showWhy = changes((found) => put(came, h("h2", {}, "Why"), story({ ...found, events: found.events.slice(0, MOST_EVENTS) }), h("p", {}, link(storyOf(id), "All of it"))));
-  every(3000, signal, async () => showWhy(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(came, h("h2", {}, "Why"), h("p", { class: "failure", role: "alert" }, error.message)));
+  const showWhy = changes((found) => put(came, h("h2", {}, "History"), story({ ...found, events: found.events.slice(0, MOST_EVENTS) }), h("p", {}, link(storyOf(id), "Full history"))));
+  every(3000, signal, async () => showWhy(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(came, h("h2", {}, "History"), h("p", { class: "failure", role: "alert" }, error.message)));
   try {
     const mine = await rights({ group: id }, signal);
     if (may("READ", mine, "group")) put(actions, h("button", { type: "button", onclick: () => reset(id) }, "Reset offsets"));
@@ -121,7 +121,7 @@ function drawMembers(section, found) {
   put(section, h("h2", {}, "Members"), table("Members", [
     ["Client", (each) => each.client, "names"],
     ["Member", (each) => h("code", {}, each.instance ? `${each.instance} (static)` : each.id), "wide names"],
-    ["Reads", (each) => (each.awaited ? "awaits its assignment" : each.reads.length ? `${each.reads.slice(0, 12).join(", ")}${each.reads.length > 12 ? ` and ${each.reads.length - 12} more` : ""}` : "nothing"), "names"],
+    ["Assigned partitions", (each) => (each.awaited ? "awaits its assignment" : each.reads.length ? `${each.reads.slice(0, 12).join(", ")}${each.reads.length > 12 ? ` and ${each.reads.length - 12} more` : ""}` : "nothing"), "names"],
   ], found, "The group has no members."));
 }
 
@@ -132,11 +132,11 @@ function drawLags(section, lags, course) {
   }
   put(section, h("h2", {}, "Lag by partition"), table("Lag", [
     ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
-    ["Part.", (each) => each.partition_id, "number"],
+    ["Partition", (each) => each.partition_id, "number"],
     ["Offset", (each) => number(each.current_offset), "number"],
     ["End", (each) => number(each.log_end_offset), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
-    ["Course", (each) => spark(course.get(`${each.topic_name}\n${each.partition_id}`)), "wide"],
+    ["Lag trend", (each) => spark(course.get(`${each.topic_name}\n${each.partition_id}`)), "wide"],
     ["Client", (each) => each.client_id || "–", "wide names"],
   ], lags.data, "The group has committed no offset."), lags.metadata.next && h("p", { class: "quiet" }, `The first ${MOST_LAGS} are shown.`));
 }

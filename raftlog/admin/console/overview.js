@@ -6,7 +6,7 @@ import { ask, changes, h, link, note, put, table } from "./dom.js";
 import { bytes, milliseconds, number, plural, short } from "./format.js";
 import { askLeave, leavingCard, leavingOf } from "./leaving.js";
 
-const WORDS = { green: "Well", yellow: "Serves, but not as it should", red: "Something does not work" };
+const WORDS = { green: "Healthy", yellow: "Degraded", red: "Unavailable" };
 const MARKS = { green: "✓", yellow: "!", red: "✕" };
 const STATES = { in_service: "● in service", silent: "◌ silent", draining: "↓ draining", stopping: "■ stopping", fenced: "⊘ fenced", down: "✕ down" };
 const EVERY_MS = 2000;
@@ -111,6 +111,6 @@ function drawQuorum(section, found) {
       ["State", (each) => (each.state === "leads" ? h("b", {}, "★ leads") : each.state === "follows" ? "● follows" : each.state === "lags" ? "◐ lags" : each.state === "silent" ? "✕ silent" : each.state)],
       ["Lag", (each) => (each.lag === null ? "–" : plural(each.lag, "entry", "entries")), "number"],
       ["Directory", (each) => each.directory_id ?? "–", "wide"],
-      ["Heard", (each) => (each.last_heard_ms_ago === null || each.state === "leads" ? "–" : each.last_heard_ms_ago < 1000 ? "now" : `${milliseconds(each.last_heard_ms_ago)} ago`), "wide"],
+      ["Last contact", (each) => (each.last_heard_ms_ago === null || each.state === "leads" ? "–" : each.last_heard_ms_ago < 1000 ? "now" : `${milliseconds(each.last_heard_ms_ago)} ago`), "wide"],
     ], members));
 }

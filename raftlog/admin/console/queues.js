@@ -75,7 +75,7 @@ async function queue(root, id, signal) {
   const tell = h("form", { class: "bar card low", onsubmit: (event) => {
     event.preventDefault();
     location.hash = `#/${["queues", id, topic.value, Number(partition.value), offset.value].map(encodeURIComponent).join("/")}`;
-  } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Explain the record" }, "Tell of a record"));
+  } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Show history of the record" }, "Show history"));
   put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, flight, members, tell);
   const showFlight = changes(([limits, rows]) => drawFlight(flight, id, limits, rows));
   const showMembers = changes((found) => drawMembers(members, found));
@@ -107,7 +107,7 @@ function drawFlight(section, id, limits, rows) {
   const times = ({ delivery_count: count, records }) => h("span", { class: `times ${count >= limits.delivery_count_limit ? "bad" : count > 1 ? "warn" : ""}`, title: `${plural(records, "record")} delivered ${plural(count, "time")}` }, `${count}× `, h("b", {}, number(records)));
   put(section, h("h2", {}, "In flight"), table("In flight", [
     ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
-    ["Part.", (each) => each.partition_id, "number"],
+    ["Partition", (each) => each.partition_id, "number"],
     ["Start", (each) => (each.start_offset === null ? "–" : link(["queues", id, each.topic_name, each.partition_id, each.start_offset], number(each.start_offset))), "number"],
     ["In flight", (each) => [number(each.in_flight), each.full && h("b", { class: "bad", title: "Members get no more until the first records are done." }, " full")], "number wide"],
     ["Held", (each) => number(each.held), "number wide"],
@@ -122,7 +122,7 @@ function drawMembers(section, found) {
     ["Client", (each) => each.client_id, "names"],
     ["Host", (each) => each.host.replace(/^\//, ""), "names"],
     ["Member", (each) => h("code", {}, each.member_id), "wide names"],
-    ["Reads", (each) => each.partitions.slice(0, 12).map((one) => `${one.topic_name}-${one.partition_id}`).join(", ") + (each.partitions.length > 12 ? ` and ${each.partitions.length - 12} more` : ""), "names"],
+    ["Assigned partitions", (each) => each.partitions.slice(0, 12).map((one) => `${one.topic_name}-${one.partition_id}`).join(", ") + (each.partitions.length > 12 ? ` and ${each.partitions.length - 12} more` : ""), "names"],
   ], found, "The group has no members: its records wait."));
 }
 

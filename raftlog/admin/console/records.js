@@ -45,7 +45,7 @@ export function records(root, name, { mine, first, signal }) {
     opened: (record) => whole(name, record),
     columns: [
       { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
-      { title: "Part.", kind: "number", cell: (each) => each.partition },
+      { title: "Partition", kind: "number", cell: (each) => each.partition },
       { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
       { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
       { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
@@ -202,12 +202,12 @@ function body(content) {
   if (content.type === "STRING" && /^\s*[[{]/.test(shown)) {
     try {
       const value = JSON.parse(shown, digits);
-      return h("div", { class: "json" }, searched(value), h("details", {}, h("summary", {}, "as it is written"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
+      return h("div", { class: "json" }, searched(value), h("details", {}, h("summary", {}, "raw"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
     } catch {
       // not JSON after all
     }
   }
-  return [h("pre", {}, shown.slice(0, WHOLE_CHARS)), h("p", { class: "quiet" }, content.type === "STRING" ? plural(shown.length, "character") : `${bytes(Math.ceil((shown.length + 1) / 3))}, no UTF-8: shown in hexadecimal`)];
+  return [h("pre", {}, shown.slice(0, WHOLE_CHARS)), h("p", { class: "quiet" }, content.type === "STRING" ? plural(shown.length, "character") : `${bytes(Math.ceil((shown.length + 1) / 3))}, not UTF-8, shown as hex`)];
 }
 
 /** A number as it is written, where JavaScript would round it. */

@@ -35,7 +35,7 @@ function buttons(name, mine, first) {
   const can = (operation) => may(operation, mine, "topic");
   return [
     can("ALTER") && h("button", { type: "button", onclick: () => grow(name, first.partitions) }, "Add partitions"),
-    can("DELETE") && !first.is_internal && h("button", { type: "button", onclick: () => trim(name, first.partitions) }, "Trim"),
+    can("DELETE") && !first.is_internal && h("button", { type: "button", onclick: () => trim(name, first.partitions) }, "Delete records"),
     can("DELETE") && !first.is_internal && h("button", { type: "button", class: "danger", onclick: () => remove(name) }, "Delete"),
   ];
 }
@@ -49,8 +49,8 @@ function grow(name, count) {
 }
 
 function trim(name, count) {
-  ask(`Trim ${name}`, [h("p", {}, "Records below the offset are deleted on all replicas, for good."), h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, value: 0, required: true })), field("Delete below offset", h("input", { name: "offset", type: "number", min: -1, required: true }), "-1: all that are committed")), field(`Type ${name} to go on`, h("input", { name: "typed", spellcheck: "false" }))],
-    { button: "Trim", danger: true, ready: (given) => given.typed === name && given.offset !== "" && given.partition !== "", send: async (given) => {
+  ask(`Delete records of ${name}`, [h("p", {}, "Records below the offset are deleted on all replicas, for good."), h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, value: 0, required: true })), field("Delete below offset", h("input", { name: "offset", type: "number", min: -1, required: true }), "-1: up to the high watermark")), field(`Type ${name} to go on`, h("input", { name: "typed", spellcheck: "false" }))],
+    { button: "Delete records", danger: true, ready: (given) => given.typed === name && given.offset !== "" && given.partition !== "", send: async (given) => {
       const done = await post(path("v1", "topics", name, "partitions", given.partition, "trim"), { before_offset: Number(given.offset) });
       note(`Partition ${given.partition} begins at offset ${number(done.log_start_offset)} now.`);
     } });
@@ -113,12 +113,12 @@ function measured(row, before) {
 function gridColumns(brokers) {
   const size = (each) => each.replicas.find((one) => one.broker_id === each.leader_id)?.size_bytes;
   const shared = [
-    { title: "Part.", kind: "number first", cell: (each) => [String(each.partition_id), each.reassigning && h("span", { title: "is being reassigned" }, " ⇄")] },
+    { title: "Partition", kind: "number first", cell: (each) => [String(each.partition_id), each.reassigning && h("span", { title: "is being reassigned" }, " ⇄")] },
   ];
   const measures = [
     { title: "Epoch", kind: "number wide", cell: (each) => each.leader_epoch },
-    { title: "From", kind: "number wide", cell: (each) => number(each.beginning_offset) },
-    { title: "To", kind: "number", cell: (each) => number(each.next_offset) },
+    { title: "First offset", kind: "number wide", cell: (each) => number(each.beginning_offset) },
+    { title: "End offset", kind: "number", cell: (each) => number(each.next_offset) },
     { title: "Size", kind: "number wide", cell: (each) => bytes(size(each)) },
   ];
   if (brokers.length > MOST_COLUMNS) return [...shared, { title: "Replicas", kind: "name", cell: (each) => each.replicas.map((one) => cell(one, true)) }, ...measures];

@@ -19,12 +19,12 @@ export function transactions(root, _parts, signal) {
   const showHanging = changes((found) => put(hanging, h("h2", {}, "Hanging"), h("p", { class: "quiet" }, "Open in a partition while no coordinator knows of them: consumers of committed records wait for ever."),
     table("Hanging transactions", [
       ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
-      ["Part.", (each) => each.partition_id, "number"],
+      ["Partition", (each) => each.partition_id, "number"],
       ["Since offset", (each) => number(each.start_offset), "number"],
       ["Last written", (each) => time(each.last_ms), "wide when"],
       ["Producer", (each) => each.producer_id, "number wide"],
       ...(may("ALTER", session.me) ? [["", (each) => h("button", { type: "button", class: "danger", onclick: () => abort(each, look) }, "Abort"), "act"]] : []),
-    ], found, "None hangs.")));
+    ], found, "No hanging transactions.")));
   const look = async () => showHanging((await get("/v1/hanging-transactions", signal)).data);
   const failed = (section) => (error) => error.status > 0 && put(section, h("p", { class: "failure", role: "alert" }, error.message));
   every(3000, signal, async () => showIds((await get("/v1/transactions", signal)).data), failed(ids));

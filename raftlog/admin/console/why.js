@@ -15,7 +15,7 @@ export function why(root, parts, signal) {
   const [name, index] = parts;
   const where = ofBroker ? path("v1", "brokers", name, "why") : path("v1", "topics", name, "partitions", index, "why");
   const body = h("div", {}, "Asking …");
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "Why"), " / ", !ofBroker && [link(["topics", name], name), " / "]),
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "History"), " / ", !ofBroker && [link(["topics", name], name), " / "]),
     h("h1", { class: "name" }, ofBroker ? `Broker ${name}` : `${name}, partition ${index}`), body);
   const show = changes((found) => draw(body, found));
   onMetadata(signal, async () => show(await get(where, signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
@@ -30,8 +30,8 @@ function choose(root, signal) {
     event.preventDefault();
     location.hash = `#/${to().map(encodeURIComponent).join("/")}`;
   };
-  const tell = (what) => h("button", { type: "submit", class: "primary", "aria-label": `Tell of the ${what}` }, "Tell");
-  put(root, h("h1", {}, "Why"), h("div", { class: "columns" },
+  const tell = (what) => h("button", { type: "submit", class: "primary", "aria-label": `Show history of the ${what}` }, "Show history");
+  put(root, h("h1", {}, "History"), h("div", { class: "columns" },
     h("form", { class: "bar card low", onsubmit: send(() => ["why", topic.value, Number(partition.value)]) }, field("Topic", topic), field("Partition", partition), tell("partition")),
     h("form", { class: "bar card low", onsubmit: send(() => storyOf(group.value)) }, field("Group", group), tell("group"))),
   h("h2", {}, "Brokers"), brokers);
@@ -48,7 +48,7 @@ function choose(root, signal) {
 
 function ofGroup(root, id, signal) {
   const body = h("div", {}, "Asking …");
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "Why"), " / ", link(["groups", id], id), " / "), h("h1", { class: "name" }, `Group ${id}`), body);
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "History"), " / ", link(["groups", id], id), " / "), h("h1", { class: "name" }, `Group ${id}`), body);
   const show = changes((found) => put(body, summary(found),
     h("p", { class: "quiet" }, `${found.type ?? "no more"} · ${plural(found.members, "member")} · generation ${found.generation} · coordinated by broker ${found.coordinator}, leader of partition ${found.offsets_partition} of __consumer_offsets`),
     h("section", { class: "card" }, story(found)),

@@ -19,7 +19,11 @@ from raftlog.security.acls import DESCRIBE_CLUSTER
 
 BROKER: Final = 4
 """The resource type of a broker's configs."""
-SETTINGS: Final = ("raftlog.admin.listener", "raftlog.admin.security.protocol")
+SETTINGS: Final = (
+    "raftlog.admin.advertised.listener",
+    "raftlog.admin.listener",
+    "raftlog.admin.security.protocol",
+)
 ANSWER_S: Final = 1.0
 """Longest wait for each broker, in parallel."""
 

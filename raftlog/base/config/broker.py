@@ -43,6 +43,11 @@ def _node(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
     return setting(name, kind, default, doc, scope="node", **columns)
 
 
+def _address(name: str, default: tuple[str, int] | None, doc: str) -> Any:
+    columns = {"read": network.parse_optional_address, "show": network.format_optional_address}
+    return _node(name, "string", default, doc, **columns)
+
+
 def _controller(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
     return setting(name, kind, default, doc, scope="controller", **columns)
 
@@ -539,13 +544,15 @@ class NodeConfig(
     )
 
     # The admin API
-    admin_listener: tuple[str, int] | None = _node(
+    admin_listener: tuple[str, int] | None = _address(
         "raftlog.admin.listener",
-        "string",
         ("127.0.0.1", 9644),
         "Where the HTTP admin API listens, as host:port; or nowhere. Beyond loopback it needs TLS, and rules or tokens",
-        read=network.parse_optional_address,
-        show=network.format_optional_address,
+    )
+    admin_advertised_listener: tuple[str, int] | None = _address(
+        "raftlog.admin.advertised.listener",
+        None,
+        "Where others reach the HTTP admin API, as host:port; unset: at the advertised host, and the listener's port",
     )
     admin_tokens_file: str = _node(
         "raftlog.admin.tokens.file",

@@ -109,15 +109,15 @@ def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | N
 
     `host` is the advertised host; `nearby`: it is on this machine.
     """
-    try:
-        bound, port = parse_address(settings.get("raftlog.admin.listener", ""))
-    except ValueError:
-        return None
-    if not port or (is_loopback(bound) and not nearby):
-        return None
-    reached = host if bound in EVERY_INTERFACE else bound
     scheme = "https" if settings.get("raftlog.admin.security.protocol") == "SSL" else "http"
-    return f"{scheme}://{f'[{reached}]' if ':' in reached else reached}:{port}"
+    for name in ("raftlog.admin.advertised.listener", "raftlog.admin.listener"):
+        try:
+            bound, port = parse_address(settings.get(name, ""))
+        except ValueError:
+            continue
+        if port and (nearby or not is_loopback(bound)):
+            return f"{scheme}://{format_address(host if bound in EVERY_INTERFACE else bound, port)}"
+    return None
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:

@@ -450,6 +450,11 @@ def _judge_admin(draft: Draft) -> None:
     address = draft.get("admin_listener")
     if address is not None and not is_loopback(address[0]):
         _judge_admin_beyond_loopback(draft, format_optional_address(address))
+    advertised = draft.get("admin_advertised_listener")
+    if advertised is not None and (advertised[0] in EVERY_INTERFACE or not advertised[1]):
+        draft.fault("raftlog.admin.advertised.listener", "must be a host and a port to connect to")
+    if advertised is not None and address is None:
+        draft.fault("raftlog.admin.advertised.listener", "needs raftlog.admin.listener")
     if draft.get("admin_ssl_key") and not draft.get("admin_ssl_certificate"):
         draft.fault("raftlog.admin.ssl.key", "needs raftlog.admin.ssl.certificate")
 

@@ -49,8 +49,9 @@ KNOWN: Final = (
     Known(
         "by design",
         "**Quotas** ([how](../howto/quotas.md)) are Kafka's, but for four things. Use is counted when a request "
-        "arrives, not when it is answered, so a client cannot overtake its quota by pipelining. An answer to a fetch "
-        "that is larger than all windows allow passes when no data was fetched of late; in Kafka it never does. "
+        "arrives, not when it is answered, so a client cannot overtake its quota by pipelining. A fetch response "
+        "larger than the whole quota window is let through if the client has fetched no data recently. Kafka never "
+        "lets it through. "
         "Producers with acks=0 wait for the time that they use too. 100 percent of time is a whole broker, which is "
         "one event loop. There is no `client.quota.callback.class`.",
     ),
