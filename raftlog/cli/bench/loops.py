@@ -15,7 +15,7 @@ def look_at(cluster: AdminCluster) -> dict[int, Lag]:
 
 
 def own_stall(part: str, name: str, before: dict[int, Lag], after: dict[int, Lag]) -> Figure:
-    """Return the longest time between two looks in which a loop ran nothing else."""
+    """Return the longest turn of a loop between two looks."""
 
     def longest_ms(which: str) -> float:
         return 1000 * max(after[each].longest_s(before[each], which) for each in after)

@@ -1,7 +1,7 @@
 """Queues: ten workers share the records of a topic, and accept them one by one, or a hundred at once.
 
-As fast as possible with few and with many records under lock, and at a steady rate, where the plain consumer of part
-`latency` stands beside it.
+They do so as fast as possible, with few and with many records under lock, and at a steady rate, beside a plain
+consumer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from raftlog_chaos.compare.loads import Load
 from raftlog_chaos.compare.parts.bench import Bench
 from raftlog_chaos.compare.parts.cost import per_record
 from raftlog_chaos.compare.parts.latency import quantiles, run_steady
+from raftlog_chaos.compare.systems.system import Refused
 
 WORKERS: Final = 10
 LOCKS: Final = (1_000, 10_000)
@@ -25,7 +26,12 @@ LONGER: Final = 2
 
 
 def queue(bench: Bench) -> Iterator[Sample]:
-    """Yield what workers accept at most, how long a record takes from its producer to there, and its cost."""
+    """Yield what workers accept at most, how long a record takes from its producer to there, and its cost.
+
+    Raises Refused by a system without queues.
+    """
+    if "queue" not in bench.system.kinds:
+        raise Refused("its client here has no load 'queue'")
     seconds = LONGER * bench.scale.seconds
     if bench.system.warm_up_s:
         bench.run(_load("warm-up", seconds=bench.system.warm_up_s, per_ack=100), "warm-up")
