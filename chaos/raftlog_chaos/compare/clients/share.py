@@ -24,17 +24,14 @@ def _config(load: Load, **more: Any) -> dict[str, Any]:
 
 def _begin_at_the_earliest(load: Load) -> None:
     """Let the group begin with the first record: by default it would miss what is sent before it has members."""
-    from confluent_kafka.admin import (
-        AdminClient,
-        AlterConfigOpType,
-        ConfigEntry,
-        ConfigResource,
-        ResourceType,
-    )
+    import confluent_kafka.admin
 
-    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.GROUP, load.topic, incremental_configs=[entry])
-    admin = AdminClient(_config(load))
+    library: Any = confluent_kafka.admin
+    entry = library.ConfigEntry(
+        "share.auto.offset.reset", "earliest", incremental_operation=library.AlterConfigOpType.SET
+    )
+    resource = library.ConfigResource(library.ResourceType.GROUP, load.topic, incremental_configs=[entry])
+    admin = library.AdminClient(_config(load))
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(SETUP_S)
 
