@@ -178,6 +178,9 @@ class NodeFacts:
                     each.lock_timeouts,
                     each.archived,
                     dict(zip(ACKNOWLEDGE_TYPES, each.acknowledged, strict=True)),
+                    each.letters,
+                    each.failed_letters,
+                    each.lost_letters,
                 ),
             )
             for group_id, each in led.record.counts.all().items()

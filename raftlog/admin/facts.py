@@ -185,6 +185,12 @@ class DeliveryCountFacts(NamedTuple):
     archived: int
     acknowledged: Mapping[str, int]
     """By type, as Kafka names it."""
+    letters: int = 0
+    """Dead letters that were written."""
+    failed_letters: int = 0
+    """Attempts to write some that failed."""
+    lost_letters: int = 0
+    """Records that were archived without."""
 
 
 class ShareFacts(NamedTuple):

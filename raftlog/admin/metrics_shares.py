@@ -137,6 +137,11 @@ def _counters(groups: Iterable[tuple[str, DeliveryCountFacts]]) -> Iterator[Fami
     yield counter("lock_timeouts", text, lambda each: each.lock_timeouts)
     text = "Records that no member gets again, as share.delivery.count.limit deliveries failed."
     yield counter("archived", text, lambda each: each.archived)
+    yield counter("dead_letters", "Dead letters written to the group's topic.", lambda each: each.letters)
+    text = "Attempts to write dead letters that failed; they are repeated."
+    yield counter("dead_letter_failures", text, lambda each: each.failed_letters)
+    text = "Records archived without a dead letter, as its topic had failed for long."
+    yield counter("dead_letters_lost", text, lambda each: each.lost_letters)
     acknowledged = (
         (labels(group=group, type=kind.lower()), count)
         for group, each in every

@@ -403,6 +403,9 @@ class VoterNotFound(KafkaError, code=127): ...
 class InvalidRegularExpression(KafkaError, code=128): ...
 
 
+class RebootstrapRequired(KafkaError, code=129): ...
+
+
 class ShareSessionLimitReached(KafkaError, code=133, retriable=True): ...
 
 
@@ -419,7 +422,6 @@ _ONLY_RECEIVED: Final = (
     ("PositionOutOfRange", 99, False),
     ("OffsetMovedToTieredStorage", 109, False),
     ("UnknownControllerId", 116, False),
-    ("RebootstrapRequired", 129, False),
     ("StreamsInvalidTopology", 130, False),
     ("StreamsInvalidTopologyEpoch", 131, False),
     ("StreamsTopologyFenced", 132, False),

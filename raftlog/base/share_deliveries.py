@@ -27,6 +27,7 @@ class LedPartition(msgspec.Struct):
     `held`: locked by members. `done`: final, but after records that are not. `lag`: committed and not done.
     `deliveries`: by delivery count, what was delivered and is not done. `oldest_lock_ms`: a duration, 0 without locks.
     `full`: members get no more records until those at the start are done (share.partition.max.record.locks).
+    `archiving`: waiting for their dead letters; `letters_failed`: why the last attempt to write some failed, or empty.
     """
 
     topic_id: UUID
@@ -40,6 +41,8 @@ class LedPartition(msgspec.Struct):
     oldest_lock_ms: int
     deliveries: dict[int, int]
     full: bool
+    archiving: int = 0
+    letters_failed: str = ""
 
 
 class RecordNow(msgspec.Struct):
@@ -84,3 +87,5 @@ class DeliveriesAnswer(msgspec.Struct):
     stored: RecordNow | None = None
     clients: dict[str, tuple[str, str]] = {}
     """The client id and the host of each member in `events` that is known."""
+    dead_letter_topic: str = ""
+    """Empty: there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -31,6 +32,11 @@ NAME_MAX_CHARS: Final = 249
 Kafka limits only the names of topics. But all names are hashed, logged and stored.
 """
 
+TOPIC_NAME_RULE: Final = (
+    "a topic name is 1 to 249 of the characters [a-zA-Z0-9._-], but neither . nor .. alone"
+)
+_LEGAL_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
@@ -57,6 +63,11 @@ class EpochEnd(NamedTuple):
 
 
 UNKNOWN_EPOCH_END: Final = EpochEnd(NO_EPOCH, NO_OFFSET)
+
+
+def is_legal_topic_name(name: str) -> bool:
+    """Return whether a topic can have this name, by TOPIC_NAME_RULE."""
+    return _LEGAL_TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def encode_uuid(value: UUID) -> str:

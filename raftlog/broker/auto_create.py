@@ -5,8 +5,7 @@ The controller chooses partitions and replicas by its own num.partitions and def
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,11 +25,6 @@ from raftlog.broker.long_work.turns import each_part
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 
-TOPIC_NAME_RULE: Final = (
-    "a topic name is 1 to 249 of the characters [a-zA-Z0-9._-], but neither . nor .. alone"
-)
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
 TIMEOUT_MS: Final = 3_000
 """The timeout of a Metadata request's wait for the controller; clients retry."""
 
@@ -38,18 +32,17 @@ _TELLING: Final = frozenset({InvalidReplicationFactor.code, InvalidTopic.code, P
 """Errors that a retry will not change."""
 
 
-def is_legal_topic_name(name: str) -> bool:
-    """Return whether a topic can have this name, by TOPIC_NAME_RULE."""
-    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
-
-
 async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[str, int]:
     """Create topics with the brokers' defaults. Return the error code of each name, 0 for topics that exist now.
 
     Errors that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
     """
+    return await create_topics(broker, await each_part(broker.env, names, partial(_new_topic, broker)))
+
+
+async def create_topics(broker: LocalBroker, topics: Sequence[NewTopic]) -> dict[str, int]:
+    """Create topics. Return the error code of each name, as `create_missing`."""
     codes: dict[str, int] = {}
-    topics = await each_part(broker.env, names, partial(_new_topic, broker))
     asked = ask_in_parts(
         broker,
         topics,

@@ -48,7 +48,7 @@ _TRY, _RUN, _ADMINISTER, _DATA, _PROVE = (
 )
 
 COMMANDS: Final[dict[str, Entry]] = {
-    "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
+    "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here; kill, pause and restart them."),
     "demo": Entry(
         _TRY, "raftlog.cli.demo.command:run", "Stream a file, kill nodes, prove that no record was lost."
     ),
@@ -114,7 +114,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "fuzz": Entry(
         _PROVE,
         "raftlog.cli.fuzz:run",
-        "Send random frames to nodes, and look for crashes, hangs and lost data.",
+        "Send random frames to nodes; look for crashes, hangs and loss.",
     ),
     "check": Entry(_PROVE, "raftlog.cli.check:run", "Judge a history of what clients did and saw."),
     "bench": Entry(_PROVE, "raftlog.cli.bench.command:run", "Measure a cluster on this machine."),

@@ -7,10 +7,8 @@ foreign.
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -19,14 +17,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.cli.background import Ready, continue_in_background
+from raftlog.cli.dev_control import Control, DevNodes, stop_signals
+from raftlog.cli.dev_nodes import TEMPORARY, add_commands
 from raftlog.cli.end_signals import ended_by_signals
-from raftlog.cli.exits import FAILED, USAGE, Failure
+from raftlog.cli.exits import FAILED, OK, USAGE, Failure
 
 NODES: Final = 3
 FIRST_KAFKA_PORT: Final = 9092
 FIRST_CONTROLLER_PORT: Final = 9192
 FIRST_HTTP_PORT: Final = 9644
 LAYOUT: Final = "dev.json"
+LOG: Final = "dev.log"
+"""What a cluster in the background says once it is ready."""
 CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
 """The clock of a developer's machine needs no confirmation after a long weekend."""
 POLL_INTERVAL_S: Final = 0.5
@@ -64,7 +67,18 @@ class Asked:
     faults: bool
 
 
-def dev(
+dev = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    help="Run a cluster on this machine until Ctrl-C, or in the background; kill, pause and restart its nodes.",
+)
+add_commands(dev)
+
+
+@dev.callback()
+def run(
+    context: typer.Context,
     *,
     nodes: Annotated[
         int,
@@ -88,19 +102,32 @@ def dev(
     enable_faults: Annotated[
         bool, typer.Option("--enable-faults", help="allow faults over HTTP, and in the console's Chaos")
     ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="return once the cluster is ready; `raftlog dev stop` ends it"),
+    ] = False,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: to develop a program against, or to explore.
 
-    Ports in use are replaced by free ports, and printed.
+    Ports in use are replaced by free ports, and printed. While it runs, the commands below act on its nodes.
     """
+    if context.invoked_subcommand is not None:
+        if any(str(context.get_parameter_source(name)).endswith("COMMANDLINE") for name in context.params):
+            raise typer.BadParameter("options go behind the command")
+        return
     from raftlog.cli.client_settings import read_settings
 
     settings = read_settings(setting or [])
     _check(settings)
+    ready: Ready | None = None
+    if detach:
+        code, ready = continue_in_background()
+        if code is not None:
+            raise typer.Exit(code)
     try:
         with _folder(data) as (folder, kept), ended_by_signals():
             asked = Asked(nodes, port, secure, enable_faults)
-            raise typer.Exit(_run(folder, kept, asked=asked, settings=settings))
+            raise typer.Exit(_run(folder, kept, asked=asked, settings=settings, ready=ready))
     except KeyboardInterrupt:
         return
     except OSError as error:
@@ -126,11 +153,11 @@ def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
         make_folders(data, FOLDER_MODE)
         yield data.resolve(), True
         return
-    with tempfile.TemporaryDirectory(prefix="raftlog-dev-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True) as folder:
         yield Path(folder), False
 
 
-def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str]) -> int:
+def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str], ready: Ready | None) -> int:
     from raftlog.testing.cluster import AdminCluster, ClusterError
 
     layout = _layout(folder, asked)
@@ -154,9 +181,15 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str])
         except ClusterError as error:
             message, *log = str(error).splitlines()
             raise Failure(message, details=log) from None
-        _tell(cluster, kept=kept, took_s=took_s, asked=asked)
+        where = f" --data {folder}" if kept else ""
+        _tell(cluster, kept=kept, took_s=took_s, asked=asked, where=where)
+        print(f"`raftlog dev stop{where}` ends it." if ready else "Ctrl-C ends it.", flush=True)
+        nodes = DevNodes(cluster)
         try:
-            return _watch(cluster)
+            with closing(Control(folder, nodes)) as control:
+                if ready:
+                    ready(folder / LOG)
+                return _watch(cluster, nodes, control, where=where)
         finally:
             _stop(cluster)
 
@@ -284,7 +317,7 @@ class _Ports:
         """Do nothing: the nodes themselves hold the ports."""
 
 
-def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
+def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str) -> None:
     """Say where the cluster is, and three things to try."""
     many = "1 node" if len(cluster.nodes) == 1 else f"{len(cluster.nodes)} nodes"
     first = cluster.nodes[1].port
@@ -318,33 +351,38 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
             lines += [
                 "So that commands ask another node when one is down or hangs:",
                 f"  export RAFTLOG_BOOTSTRAP={cluster.bootstrap_servers}",
+                "Kill a node, or pause it, and start it again:",
+                f"  raftlog dev kill 2{where}",
+                f"  raftlog dev restart 2{where}",
             ]
-    print(*lines, "Ctrl-C ends it.", sep="\n", flush=True)
+    print(*lines, sep="\n", flush=True)
 
 
-def _watch(cluster: Any) -> int:
-    """Wait until there is no node any more, and say when one ends; that is the end of this command only when all do."""
-    running = set(cluster.nodes)
-    pause = threading.Event()
-    while running:
-        pause.wait(POLL_INTERVAL_S)
-        for node_id in sorted(running - cluster.running_ids()):
-            running.discard(node_id)
+def _watch(cluster: Any, nodes: DevNodes, control: Control, *, where: str) -> int:
+    """Serve callers until the cluster is to end, and say when a node ends; return when all have ended by themselves."""
+    known: set[int] = set()
+    while not nodes.is_stopped:
+        control.serve(POLL_INTERVAL_S)
+        ended = {node_id for node_id, node in cluster.nodes.items() if not node.running}
+        for node_id in sorted(ended - known - nodes.ended_on_request):
             print(
-                f"node {node_id} ended; its log is {cluster.nodes[node_id].log_path}",
+                f"node {node_id} ended; its log is {cluster.nodes[node_id].log_path};"
+                f" `raftlog dev restart {node_id}{where}` starts it again",
                 file=sys.stderr,
                 flush=True,
             )
-    return FAILED
+        known = ended
+        if len(ended) == len(cluster.nodes) and not nodes.ended_on_request:
+            return FAILED
+    return OK
 
 
 def _stop(cluster: Any) -> None:
     """Stop all nodes gracefully, in parallel; the cluster kills nodes that make no progress."""
     from raftlog.testing.progress import Stalled, wait_until
 
-    for node in cluster.nodes.values():
-        node.signal(signal.SIGTERM)
+    stop_signals(cluster)
     try:
-        wait_until(lambda: not cluster.running_ids(), "all nodes end")
+        wait_until(lambda: not any(node.running for node in cluster.nodes.values()), "all nodes end")
     except Stalled as error:
         print(f"raftlog: {error}", file=sys.stderr)

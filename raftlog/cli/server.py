@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from raftlog import __version__
@@ -100,7 +101,10 @@ def main(argv: Sequence[str]) -> None:
     from raftlog import process  # after the log is set up, and only for a config that can be used
 
     try:
-        with asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner:
+        with (
+            _signals_ignored_at_end(),
+            asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner,
+        ):
             runner.run(process.run(config, env=env, faults=faults))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
@@ -110,6 +114,19 @@ def main(argv: Sequence[str]) -> None:
     except Exception:
         log.exception("node_failed")
         sys.exit(exits.FAILED)
+
+
+@contextmanager
+def _signals_ignored_at_end() -> Iterator[None]:
+    """Ignore SIGTERM and SIGINT afterwards: with its loop closed, a second signal would end a node that has stopped.
+
+    Its exit code would say that it was killed.
+    """
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _open_standard_descriptors() -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from raftlog.base.errors import GroupIdNotFound, UnsupportedVersion, from_code
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
+from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.group import Id, Ids, Topics, delete_group, print_groups, report
 from raftlog.cli.group_lookup import Group, GroupMember, in_use
 from raftlog.cli.group_reset import one_rule, plan
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_command import http_verb
 from raftlog.cli.partition import read_topic_partition
+from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.client.metadata import PartitionKey
@@ -34,7 +39,10 @@ def list_groups(target: Target, *, form: Form) -> int:
 
 @verb(share_group, "describe", prints_rows=True)
 def describe(target: Target, name: Id, *, form: Form) -> None:
-    """Show a share group's state, members, start offsets and lag; a lag is "-" until records are acknowledged."""
+    """Show a share group's state, members, dead-letter topic, start offsets and lag.
+
+    A lag is "-" until records are acknowledged.
+    """
     found = described(target, name)
     members = [
         {
@@ -55,6 +63,7 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
         "state": found.state,
         "coordinator": found.coordinator,
         "assignor": found.assignor or None,
+        "dead_letters": _dead_letter_topic(target, name),
         "members": len(members) if is_table else members,
         "offsets": len(offsets) if is_table else offsets,
     }
@@ -149,6 +158,39 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     return code
 
 
+@http_verb(share_group, "why", prints_rows=True)
+def why(
+    api: HttpApi,
+    name: Id,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0)],
+    *,
+    form: Form,
+) -> None:
+    """Show the state of a record, to whom it was delivered, and how each delivery ended, newest first."""
+    group, topic = quote(name, safe=""), quote(topic, safe="")
+    found = api.ask(
+        "GET", f"/v1/share-groups/{group}/topics/{topic}/partitions/{partition}/records/{offset}/why"
+    )
+    if form is not Form.TABLE:
+        print_object(found, form)
+        return
+    print(printable(found["summary"]))
+    rows = [
+        {
+            "at": each["when"]["at"],
+            "delivery": each["delivery_count"],
+            "change": each["message"],
+            "because": each["because"],
+        }
+        for each in found["events"]
+    ]
+    if rows:
+        print()
+        print_rows(rows, form, fold=True)
+
+
 # -- the coordinator -----------------------------------------------------------------------------------------
 
 
@@ -210,6 +252,16 @@ def _offsets(target: Target, name: str) -> dict[PartitionKey, tuple[int | None, 
         for topic in found.topics
         for each in topic.partitions
     }
+
+
+def _dead_letter_topic(target: Target, name: str) -> str | None:
+    """Return the topic that gets dead letters of a share group; None without, and without the right to know it."""
+    try:
+        settings = settings_of(target, "group", name)
+    except Failure:
+        return None
+    found = {each["name"]: each["value"] for each in settings}
+    return found.get("errors.deadletterqueue.topic.name") or None
 
 
 def _known(number: int) -> int | None:

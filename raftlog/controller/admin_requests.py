@@ -97,10 +97,19 @@ def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResul
 
 
 def _leaders_elected(request: ElectLeaders, reply: Reply, before: MetadataImage) -> Reply:
-    """Return success for the partitions that needed an election before and do not now."""
+    """Return success for the partitions that needed an election before and do not now.
+
+    A request for all partitions names only those that needed it.
+    """
     if not isinstance(reply, ElectionResults):
         return reply
-    return ElectionResults(tuple(_elected(result, request.election_type, before) for result in reply.results))
+    results = [_elected(result, request.election_type, before) for result in reply.results]
+    if request.partitions is None:
+        named = {(each.topic, each.partition) for each in results}
+        results += [
+            ElectionResult(*each) for each in elections.asked_for(before, request) if each not in named
+        ]
+    return ElectionResults(tuple(results))
 
 
 def _elected(result: ElectionResult, election_type: int, before: MetadataImage) -> ElectionResult:

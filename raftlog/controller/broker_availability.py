@@ -14,13 +14,15 @@ class BrokerAvailability(NamedTuple):
 
     `alive`: unfenced, with a heartbeat. `suspected`: unfenced, but its connection is lost or it has not come to a new
     controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: being drained of its leaderships, in
-    addition to any of these; decommissioned brokers, and brokers with a full disk, count too.
+    addition to any of these; decommissioned brokers, and brokers with a full disk, count too. `disk_lost`: without the
+    records of a lost disk, as far as they are not in sync since.
     """
 
     alive: frozenset[int]
     suspected: frozenset[int]
     shutting_down: frozenset[int]
     draining: frozenset[int] = frozenset()
+    disk_lost: frozenset[int] = frozenset()
 
     def with_suspected(self, broker_ids: Set[int]) -> BrokerAvailability:
         """Return the availability with every live broker of `broker_ids` suspected."""
@@ -64,6 +66,7 @@ class BrokerAvailability(NamedTuple):
 def availability_of(image: MetadataImage) -> BrokerAvailability:
     """Return the availability of the image's brokers, without a controller's suspicions."""
     alive, leaving = set(), set()
+    disk_lost = frozenset(each.broker_id for each in image.brokers.values() if each.disk_lost)
     for broker_id, broker in image.brokers.items():
         if broker.fenced:
             continue
@@ -73,7 +76,9 @@ def availability_of(image: MetadataImage) -> BrokerAvailability:
             alive.add(broker_id)
     draining = {broker.broker_id for broker in image.brokers.values() if broker.draining}
     draining |= image.decommissions.keys()
-    return BrokerAvailability(frozenset(alive), frozenset(), frozenset(leaving), frozenset(draining))
+    return BrokerAvailability(
+        frozenset(alive), frozenset(), frozenset(leaving), frozenset(draining), disk_lost
+    )
 
 
 def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], availability: BrokerAvailability) -> int:

@@ -40,7 +40,7 @@ from raftlog.metadata.broker_requests import (
     RegisterBroker,
 )
 from raftlog.metadata.controller_api import Done, UnregisterBroker
-from raftlog.metadata.features import unsupported_reason
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level, unsupported_reason
 from raftlog.metadata.image import BrokerState, MetadataImage
 from raftlog.metadata.metadata_records import (
     BrokerChanged,
@@ -49,10 +49,14 @@ from raftlog.metadata.metadata_records import (
     ProducerIdsAllocated,
     Record,
 )
+from raftlog.metadata.record_levels import FIELDS_SINCE
 from raftlog.metadata.record_replay import apply_records
 
 BLOCK_SIZE: Final = 1_000
 """Producer ids in one block."""
+
+DISK_LOST_SINCE: Final = FIELDS_SINCE[BrokerRegistered]["disk_lost"]
+"""The level of raftlog.metadata.version since which brokers with a lost disk are recorded."""
 
 
 def decide_register(
@@ -95,6 +99,7 @@ def decide_register(
         rack=request.rack,
         directory_ids=request.directory_ids,
         features=request.features,
+        disk_lost=_recorded_as_lost(image, request.broker_id, index) if disk_lost or last is None else None,
     )
     broker_epoch = image.offset + len(updates.records)
     fields = {"broker_id": request.broker_id, "broker_epoch": broker_epoch, "disk_lost": disk_lost}
@@ -103,6 +108,15 @@ def decide_register(
         BrokerRegistration(broker_epoch, went_back),
         (*updates.events, LogEvent("info", "controller_registered_broker", fields)),
     )
+
+
+def _recorded_as_lost(image: MetadataImage, broker_id: int, index: PartitionIndex) -> bool | None:
+    """Return True, or None where the level does not allow that, or the broker has no replica.
+
+    Without its kept registration, an unregistered broker may come back with any disk.
+    """
+    is_allowed = finalized_level(image, RAFTLOG_METADATA_VERSION) >= DISK_LOST_SINCE
+    return True if is_allowed and index.at(image).replicas[broker_id] else None
 
 
 def _older_directories(last: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
@@ -135,7 +149,7 @@ def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
         raise InvalidRegistration("a broker needs an id of at least 0 and at least one endpoint")
     if request.previous and len(request.previous) != len(request.directory_ids):
         raise InvalidRegistration(
-            f"broker {request.broker_id} says of {len(request.previous)} log directories who had them open, "
+            f"broker {request.broker_id} names the last owners of {len(request.previous)} log directories, "
             f"and has {len(request.directory_ids)}"
         )
     check_registration_size(image, request)
@@ -212,10 +226,22 @@ def decide_heartbeat(
         )
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
-        return Decision(reply=reply)
+        return Decision(_refilled(image, broker, index), reply)
     # The next heartbeat reports what has no room here.
     updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
     return Decision(updates.records, reply, updates.events)
+
+
+def _refilled(image: MetadataImage, broker: BrokerState, index: PartitionIndex) -> tuple[BrokerChanged, ...]:
+    """Return the record that a broker has all records of a lost disk again: all its replicas are in sync."""
+    if not broker.disk_lost:
+        return ()
+    here = index.at(image)
+    in_sync = here.in_sync_on(broker.broker_id)
+    # A lost ISR keeps its last member.
+    if len(in_sync) < here.replicas[broker.broker_id] or not in_sync.isdisjoint(here.without_leader):
+        return ()
+    return (BrokerChanged(broker.broker_id, broker.broker_epoch, disk_lost=False),)
 
 
 def _unfence(

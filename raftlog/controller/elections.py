@@ -47,7 +47,7 @@ def decide_elect_leaders(
     room = BatchLimit()
     records: list[PartitionChanged] = []
     results: list[ElectionResult] = []
-    for topic, partition in _asked_for(image, request):
+    for topic, partition in asked_for(image, request):
         error: KafkaError | None = None
         try:
             unclean = request.election_type == UNCLEAN
@@ -68,7 +68,8 @@ def decide_elect_leaders(
     return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
-def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
+def asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
+    """Yield the partitions that a request is about: those it names, or all that need an election."""
     if request.partitions is not None:
         yield from dict.fromkeys(request.partitions)
         return
@@ -127,10 +128,11 @@ def _elected_uncleanly(
     change = update_leader_and_isr(topic.topic_id, partition, state, availability=availability, unclean=True)
     if change is None or change.leader < 0:
         raise EligibleLeadersNotAvailable()
-    # Without a leader for reading, the member of the lost ISR has an empty disk. An added replica may have as little.
-    with_less = {*state.isr, *state.adding_replicas}
+    # Without a leader for reading, the member of a lost ISR has an empty disk. An added replica may have as little.
+    emptied = {*availability.disk_lost, *(state.isr if state.isr_lost else ())}
+    with_less = {*emptied, *state.adding_replicas}.difference(state.trusted)
     with_more = [each for each in state.replicas if each in image.brokers and each not in with_less]
-    if state.leader == NO_BROKER and state.isr_lost and with_more and change.leader in with_less:
+    if state.leader == NO_BROKER and with_more and change.leader in with_less:
         raise EligibleLeadersNotAvailable(
             f"broker {change.leader} may have no records of this partition, and brokers {with_more} may have more: "
             "start them, or unregister those that will not come back"

@@ -18,10 +18,12 @@ from raftlog.metadata.controller_api import (
     UpdateFeatures,
 )
 from raftlog.metadata.features import (
+    DEAD_LETTERS,
     KAFKAS_ALONE,
     KRAFT_VERSION,
     METADATA_VERSION,
     RAFTLOG_METADATA_VERSION,
+    SHARE_VERSION,
     VOTERS_CHANGE,
     finalized_level,
     unsupported_by_broker,
@@ -32,6 +34,15 @@ from raftlog.metadata.metadata_records import FeatureChanged
 
 VoterLevels = Mapping[int, tuple[int, int] | None]
 """The lowest and highest level of raftlog.metadata.version of each other voter; None if it is not connected."""
+
+
+def _passed_over(image: MetadataImage, name: str) -> int:
+    """Return the highest level of a feature that has no effect in an update to a release of Apache Kafka.
+
+    Dead letters of share groups are on before Kafka's release that has them.
+    """
+    has_letters = name == SHARE_VERSION and finalized_level(image, name) >= DEAD_LETTERS
+    return DEAD_LETTERS - 1 if has_letters else KAFKAS_ALONE.get(name, -1)
 
 
 def decide_update_features(
@@ -53,7 +64,7 @@ def decide_update_features(
     passed_over: list[LogEvent] = []
     is_release = any(each.name == METADATA_VERSION for each in request.updates)
     for update in request.updates:
-        if is_release and 0 <= update.level <= KAFKAS_ALONE.get(update.name, -1):
+        if is_release and 0 <= update.level <= _passed_over(image, update.name):
             results.append(FeatureResult(update.name))
             facts = {"feature": update.name, "level": update.level}
             passed_over.append(LogEvent("warning", "feature_without_effect", facts))

@@ -275,8 +275,15 @@ def _leader(state: PartitionState, isr: tuple[int, ...], availability: BrokerAva
 
 def _unclean_leader(state: PartitionState, availability: BrokerAvailability) -> int:
     live = [replica for replica in state.replicas if replica in availability.alive]
-    # A member of a lost ISR has an empty disk: any other replica knows more. An added replica may know as little.
-    live.sort(key=lambda replica: (replica in state.isr, replica in state.adding_replicas))
+    # An emptied disk comes last, and a member of a lost ISR has one if it does not lead for reading. An added replica
+    # may have as little.
+    live.sort(
+        key=lambda replica: (
+            replica in availability.disk_lost,
+            replica in state.isr,
+            replica in state.adding_replicas,
+        )
+    )
     return live[0] if live else NO_BROKER
 
 

@@ -111,7 +111,10 @@ class CommitOffsets(msgspec.Struct, frozen=True):
 
 
 class TxnOffsetCommit(msgspec.Struct, frozen=True):
-    """Commit offsets within a transaction. Their partition was verified to be part of it."""
+    """Commit offsets within a transaction. Their partition was verified to be part of it.
+
+    `may_name_epoch`: whether the sender knows the errors about epochs, since TxnOffsetCommit v6.
+    """
 
     group_id: str
     member: MemberRef
@@ -119,6 +122,7 @@ class TxnOffsetCommit(msgspec.Struct, frozen=True):
     commits: tuple[OffsetCommit, ...]
     producer_id: int
     producer_epoch: int
+    may_name_epoch: bool = False
 
 
 class WriteTxnMarker(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import GroupIdNotFound, InvalidGroupId, KafkaError, PolicyViolation
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from raftlog.coordinator.share.share_group import ShareGroup
 
 AnyGroup: TypeAlias = "ClassicGroup | ConsumerGroup | ShareGroup"
+
+EPOCHS: Final = 2**30
+"""The first epochs of share groups are below: an epoch has 31 bits, and a group may have as many more."""
 
 
 def check_group_id(group_id: str) -> None:
@@ -73,6 +76,7 @@ class Groups:
         self.topics = topics
         self.history = GroupHistory(room.history)
         self.committed_offset = 0
+        self._appended_offset = 0
         self._config = config
         self._journal = journal
         self._groups: dict[str, AnyGroup] = {}
@@ -140,9 +144,17 @@ class Groups:
     def _append(self, records: tuple[GroupRecord, ...]) -> int:
         """Append what was applied just now. Raise PolicyViolation if there is no room for it."""
         self.memory.check()
-        end_offset = self._journal.append(records)
+        self._appended_offset = end_offset = self._journal.append(records)
         self.memory.commit_measured()
         return end_offset
+
+    def _first_share_epoch(self) -> int:
+        """Return the epoch for a new share group, above every epoch of former groups of its name.
+
+        Share coordinators then recognise requests for a former group that come late. An epoch takes a record of its
+        own, so the number of records before a group is above them. It begins again every 2^30 records.
+        """
+        return max(self._appended_offset, self.committed_offset) % EPOCHS
 
     def apply_appended(self, group: AnyGroup, records: tuple[GroupRecord, ...], end_offset: int) -> None:
         """Apply records that are in the journal already to a group, and refresh it."""
@@ -161,7 +173,14 @@ class Groups:
     def _share(self, runner: Runner[Group]) -> ShareGroup:
         from raftlog.coordinator.share.share_group import ShareGroup  # a node needs none without share groups
 
-        return ShareGroup(runner, self.timer, self._config, topics=self.topics, history=self.history)
+        return ShareGroup(
+            runner,
+            self.timer,
+            self._config,
+            topics=self.topics,
+            history=self.history,
+            first_epoch=self._first_share_epoch,
+        )
 
     def find_share(self, group_id: str) -> ShareGroup:
         """Return a share group, or an empty share group of that name that is kept once it has state.

@@ -97,13 +97,15 @@ def _check(group: Group, request: TxnOffsetCommit) -> None:
         if anonymous or group.state == EMPTY or not group.exists:
             return
     elif not group.exists:
-        raise IllegalGeneration
+        raise GroupIdNotFound if request.may_name_epoch else IllegalGeneration
     if group.consumer is not None:
         if member.member_id not in group.consumer.members:
             raise UnknownMemberId
         try:
             check_commit_epoch(group.consumer, request)
         except StaleMemberEpoch as error:
+            if request.may_name_epoch:
+                raise
             raise IllegalGeneration(error.message) from error
         return
     check_member(group.membership, member, request.generation)

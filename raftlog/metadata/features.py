@@ -49,8 +49,8 @@ FEATURES: Final = (
     Feature(GROUP_VERSION, 0, 1, 1),
     # KIP-890: the level that clients speak. Java's producer begins with Produce 12, EndTxn 5, TxnOffsetCommit 5 at 2.
     Feature(TRANSACTION_VERSION, 0, 2, 2),
-    # KIP-932: at level 0 there are no share groups. A new cluster has level 1, as of Apache Kafka 4.2.
-    Feature(SHARE_VERSION, 0, 1, 0),
+    # KIP-932: at level 0 there are no share groups, and from 2 on dead letters (KIP-1191). A new cluster has level 2.
+    Feature(SHARE_VERSION, 0, 2, 0),
     # KIP-853: at level 1 the voters are a record of the metadata log, and can change.
     Feature(KRAFT_VERSION, 0, 1, 0),
     # What each level adds is in `record_levels`. A new cluster begins at the highest; clusters of 0.2.0 have none.
@@ -78,6 +78,9 @@ VOTERS_CHANGE: Final = 3
 
 KEEPS_UNREGISTERED: Final = 3
 """The level of RAFTLOG_METADATA_VERSION at which an image keeps whole registrations of unregistered brokers."""
+
+DEAD_LETTERS: Final = 2
+"""The level of SHARE_VERSION since which share groups have dead letters (KIP-1191)."""
 
 FOLLOWERS_SERVE: Final = 3
 """The level of RAFTLOG_METADATA_VERSION that the first release with followers that serve consumers supports."""

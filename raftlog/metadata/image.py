@@ -72,6 +72,10 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     """Whether the broker shall lead only what no other broker can lead, through restarts, until an operator ends it."""
     features: tuple[SupportedFeature, ...] = ()
     """Empty for a broker of a release that registers none."""
+    disk_lost: bool = False
+    """Whether it came back without a log directory, or with an older copy, and not all of its replicas have caught up
+    since.
+    """
 
     @property
     def wrote_incarnation(self) -> bool:

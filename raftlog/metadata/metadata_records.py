@@ -46,16 +46,21 @@ class BrokerRegistered(msgspec.Struct, frozen=True, tag=3, array_like=True):
     rack: str | None
     directory_ids: tuple[UUID, ...]
     features: tuple[SupportedFeature, ...] = ()
+    disk_lost: bool | None = None
+    """True if it lacks a log directory, or has an older copy; None keeps what the last registration said."""
 
 
 class BrokerChanged(msgspec.Struct, frozen=True, tag=4, array_like=True):
-    """A broker's fencing or shutdown state, and whether it is drained of leaderships; None keeps it."""
+    """A broker's fencing or shutdown state, whether it is drained of leaderships, and whether it lacks what a lost disk
+    had; None keeps a field.
+    """
 
     broker_id: int
     broker_epoch: int
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
     draining: bool | None = None
+    disk_lost: bool | None = None
 
 
 class BrokerUnregistered(msgspec.Struct, frozen=True, tag=5, array_like=True):

@@ -23,6 +23,8 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.metadata.metadata_records import (
     AclCreated,
     AclRemoved,
+    BrokerChanged,
+    BrokerRegistered,
     ClientQuotaChanged,
     DecommissionChanged,
     FeatureChanged,
@@ -48,7 +50,13 @@ RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
 )
 """The levels of records. Other records are written at each level."""
 
-FIELDS_SINCE: Final[Mapping[type, Mapping[str, int]]] = MappingProxyType({PartitionChanged: {"eligible": 3}})
+FIELDS_SINCE: Final[Mapping[type, Mapping[str, int]]] = MappingProxyType(
+    {
+        BrokerRegistered: {"disk_lost": 3},
+        BrokerChanged: {"disk_lost": 3},
+        PartitionChanged: {"eligible": 3},
+    }
+)
 """The levels of fields that older kinds of records have got; None where a record does not use the field."""
 
 

@@ -262,6 +262,7 @@ class _Builder:
 
     def broker_registered(self, record: BrokerRegistered) -> None:
         before = self.brokers.get(record.broker_id)
+        last = before or self.departed.get(record.broker_id)
         after = BrokerState(
             broker_id=record.broker_id,
             broker_epoch=self.offset,
@@ -271,6 +272,7 @@ class _Builder:
             directory_ids=record.directory_ids,
             draining=before is not None and before.draining,
             features=record.features,
+            disk_lost=(last is not None and last.disk_lost) if record.disk_lost is None else record.disk_lost,
         )
         self.set_broker(after)
         if after.rack != (None if before is None else before.rack):
@@ -287,8 +289,15 @@ class _Builder:
         if shutting_down is None:
             shutting_down = broker.in_controlled_shutdown
         draining = broker.draining if record.draining is None else record.draining
+        disk_lost = broker.disk_lost if record.disk_lost is None else record.disk_lost
         self.set_broker(
-            replace(broker, fenced=fenced, in_controlled_shutdown=shutting_down, draining=draining)
+            replace(
+                broker,
+                fenced=fenced,
+                in_controlled_shutdown=shutting_down,
+                draining=draining,
+                disk_lost=disk_lost,
+            )
         )
 
     def broker_unregistered(self, record: BrokerUnregistered) -> None:

@@ -1,4 +1,6 @@
-"""The APIs of Apache Kafka 4.3 (= kio 0.6.5): keys, names, version ranges, and which of them raftlog serves.
+"""The APIs of Apache Kafka: keys, names, version ranges, and which of them raftlog serves.
+
+Versions are Kafka 4.3's, as kio 0.6.5 has them, and `NEWER_VERSIONS`.
 
 A key that is not in `APIS` is unknown to the schema. `broker.handlers` says which APIs raftlog serves.
 """
@@ -14,7 +16,7 @@ NEVER_FLEXIBLE: Final = 32767
 
 
 class ApiKey(IntEnum):
-    """APIs by their number on the wire: those that code of raftlog names."""
+    """APIs by their number on the wire, as far as code of raftlog names them."""
 
     PRODUCE = 0
     FETCH = 1
@@ -124,7 +126,7 @@ _TABLE = """
 15 describe_groups 0 6 5
 16 list_groups 0 5 3
 17 sasl_handshake 0 1 32767
-18 api_versions 0 4 3
+18 api_versions 0 5 3
 19 create_topics 2 7 5
 20 delete_topics 1 6 4
 21 delete_records 0 2 2
@@ -134,7 +136,7 @@ _TABLE = """
 25 add_offsets_to_txn 0 4 3
 26 end_txn 0 5 3
 27 write_txn_markers 1 2 1
-28 txn_offset_commit 0 5 3
+28 txn_offset_commit 0 6 3
 29 describe_acls 1 3 2
 30 create_acls 1 3 2
 31 delete_acls 1 3 2
@@ -148,7 +150,7 @@ _TABLE = """
 39 renew_delegation_token 1 2 2
 40 expire_delegation_token 1 2 2
 41 describe_delegation_token 1 3 2
-42 delete_groups 0 2 2
+42 delete_groups 0 3 2
 43 elect_leaders 0 2 2
 44 incremental_alter_configs 0 1 1
 45 alter_partition_reassignments 0 1 0
@@ -208,10 +210,13 @@ def _parse(line: str) -> Api:
 
 
 APIS: Final[dict[int, Api]] = {api.key: api for api in map(_parse, _TABLE.strip().splitlines())}
-"""Every API that the schema knows, by key, with the versions that kio can express.
+"""Every API that the schema knows, by key, with the versions that raftlog can express.
 
 InitProducerId ends at 5: Kafka calls 6 unstable, and serves it only with `unstable.api.versions.enable`.
 """
+
+NEWER_VERSIONS: Final = frozenset({(18, 5), (28, 6), (42, 3)})
+"""The versions of Kafka 4.4 that kio lacks, by API key."""
 
 FLEXIBLE_FROM: Final[dict[int, int]] = {api.key: api.flexible_from for api in APIS.values()}
 """The same column alone, for every request's header."""

@@ -30,6 +30,8 @@ _OWN: Final = {
     "DescribeGroupsResponse": (("history", bytes, _field("bytes", b"", 0)),),
     "DescribeShareGroupOffsetsRequest": (("about_deliveries", bytes, _field("bytes", b"", 0)),),
     "DescribeShareGroupOffsetsResponse": (("deliveries", bytes, _field("bytes", b"", 0)),),
+    "ReadShareGroupStateResponse": (("letters", bytes, _field("bytes", b"", 0)),),
+    "WriteShareGroupStateRequest": (("letters", bytes, _field("bytes", b"", 0)),),
     "WriteTxnMarkersRequest": (
         ("open_since", i64, _field("int64", i64(NO_OFFSET), 0)),
         ("last_sequence", i32, _field("int32", i32(NO_SEQUENCE), 1)),
@@ -38,6 +40,8 @@ _OWN: Final = {
 }
 """By the message's name. `open_since`: where the transactions to end must begin; -1: anywhere, and the other fields are
 ignored. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written.
+
+`letters`: the dead letters of the only state (`DeadLetters.encode`).
 
 `state_epoch`: only states of lower epochs are deleted.
 

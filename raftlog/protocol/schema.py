@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
-from raftlog.protocol.apis import APIS
+from raftlog.protocol.apis import APIS, NEWER_VERSIONS
 from raftlog.protocol.raftlog_fields import with_raftlog_fields
 
 Direction = Literal["request", "response"]
@@ -94,9 +94,18 @@ def message_type(api_key: int, version: int, direction: Direction) -> KioType:
 
 
 def module_of(api_key: int, version: int, direction: Direction) -> types.ModuleType:
-    """Import kio's module of one message; any thread may."""
+    """Import kio's module of one message, or make one of a version that kio lacks; any thread may."""
+    if (api_key, version) in NEWER_VERSIONS:
+        return _newer_module(api_key, version, direction)
     with _importing:
         return import_module(f"kio.schema.{APIS[api_key].name}.v{version}.{direction}")
+
+
+@cache
+def _newer_module(api_key: int, version: int, direction: Direction) -> types.ModuleType:
+    from raftlog.protocol.newer_versions import newer_module  # most clients ask for older versions
+
+    return newer_module(module_of(api_key, version - 1, direction), version)
 
 
 def _entity_role(candidate: object) -> str | None:

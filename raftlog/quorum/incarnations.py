@@ -30,10 +30,9 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.base.checked_files import CHECKSUMS, read_checked, write_checked
+from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.base.types import NO_DIRECTORY, decode_uuid, encode_uuid
-from raftlog.quorum.wal import DamagedJournal
 
 OWN: Final = "voter-incarnations"
 """The file beside the log that holds the directory's id as a voter and its history."""
@@ -99,7 +98,10 @@ class Incarnations:
     """
 
     def __init__(self, disk: Disk, directory: str, directory_id: UUID, chance: Random) -> None:
-        """Write a new incarnation, durably. Raise OSError, or DamagedJournal if the history has rotted."""
+        """Write a new incarnation, durably. Raise OSError.
+
+        A rotted history counts as absent. Other voters have heard of it, so this directory is an older copy to them.
+        """
         self._disk = disk
         self._path = f"{directory}/{OWN}"
         self._chance = chance
@@ -134,14 +136,9 @@ class Incarnations:
         self._write()
 
     def _read(self) -> None:
-        if not self._disk.exists(self._path):
-            return
         found = read_checked(self._disk, self._path)
         if found is None:
-            raise DamagedJournal(
-                f"{self._path} has rotted, and so has {self._path}{CHECKSUMS}, or that is missing: remove both while "
-                "the other voters run, and this voter counts as an older copy until a leader has caught it up"
-            )
+            return
         first, *history = found.decode().split()
         self.directory_id = decode_uuid(first)
         self._history = [bytes.fromhex(each) for each in history]

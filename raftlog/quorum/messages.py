@@ -17,6 +17,8 @@ invalid.
 
 DirectoryId = Annotated[bytes, msgspec.Meta(max_length=16)]
 Incarnation = Annotated[bytes, msgspec.Meta(max_length=16)]
+Listed = Annotated[tuple[Number, ...], msgspec.Meta(max_length=100)]
+"""The ids of the voters of a config, ascending."""
 
 
 class MessageSizes(NamedTuple):
@@ -59,6 +61,8 @@ class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """The receiver's, as the sender's metadata names it (Kafka's VoterDirectoryId); see `VoterSet.claim`."""
     forming: bool = False
     """Whether the sender's metadata names no cluster yet."""
+    voters: Listed = ()
+    """The list of voters that the receiver's config must have; empty: any."""
 
 
 class VoteGranted(msgspec.Struct, frozen=True, array_like=True, tag=4):
@@ -89,6 +93,7 @@ class PreVote(msgspec.Struct, frozen=True, array_like=True, tag=7):
     last_term: Number
     directory_id: DirectoryId = b""
     forming: bool = False
+    voters: Listed = ()
 
 
 class PreVoteGranted(msgspec.Struct, frozen=True, array_like=True, tag=8):

@@ -343,7 +343,8 @@ class Quorum:
         """Return the voters' directories that a leader may record now.
 
         They hold all that is committed. If a voter has a recorded directory, another must wait until that has been
-        missed for `REPLACED_AFTER_S`: it may be the wrong node.
+        missed for `REPLACED_AFTER_S`: it may be the wrong node. The first directories are recorded all at once: any
+        other voter would count as one that a longer list has added.
         """
         driver = self.driver
         voters, core = driver.voters, driver.core
@@ -353,7 +354,7 @@ class Quorum:
         if voters.is_forming or not found:
             return found
         now = asyncio.get_running_loop().time()
-        return {
+        ready = {
             voter: directory
             for voter, directory in found.items()
             if voter == self.node_id
@@ -363,6 +364,7 @@ class Quorum:
                 and now >= voters.missed_since(voter, driver.led_since) + REPLACED_AFTER_S
             )
         }
+        return ready if voters.recorded() or len(ready) == len(self.voters) else {}
 
     @property
     def voter_requests(self) -> VoterRequests:

@@ -21,6 +21,10 @@ The voters of the config are in force until the log holds a set of voters (`vote
 voter with a recorded directory was edited since, and its majority may miss the other voters. So a node with that config
 does not stand for leader. Kafka's static quorum refuses to start then.
 
+A config that lists voters without a recorded directory is edited node by node, too. Two majorities, of the former and
+of the longer list, need not overlap. So a candidate with the longer list needs the votes of all voters on it, and each
+of them must have the same list. Once the leader has recorded the new voters, a majority suffices again.
+
 From the first set on, the newest set of the log names the voters and their directories, instead of config and metadata.
 Other nodes with a journal are observers: a leader catches them up, and they grant votes only if the candidate's set
 names them. This module knows no connections.
@@ -28,7 +32,7 @@ names them. This module knows no connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -55,6 +59,9 @@ class AsksForVote(Protocol):
 
     @property
     def forming(self) -> bool: ...
+
+    @property
+    def voters(self) -> Sequence[int]: ...
 
 
 class VoterSet:
@@ -150,19 +157,36 @@ class VoterSet:
         return sorted((recorded or {}).keys() - {self.node_id, *self.peers})
 
     @property
+    def newly_listed(self) -> list[int]:
+        """The voters of the config in force that the metadata lacks, ascending; none while it names no directories."""
+        recorded = None if self.current is not None else self._recorded()
+        if not recorded or not self._is_configured:
+            return []
+        return sorted({self.node_id, *self.peers} - recorded.keys())
+
+    @property
+    def needs_all_votes(self) -> bool:
+        """Whether voters may count by other lists than this voter's: without a cluster, or with a longer list."""
+        return self.is_forming or bool(self.newly_listed)
+
+    @property
     def votes_needed(self) -> int:
         """The votes that make a leader, its own included. It does not count if the newest set lacks this node."""
-        if self.is_forming:
+        if self.needs_all_votes:
             return len(self.peers) + 1
         return (len(self.peers) + 1) // 2 + 1 if self.is_voter else len(self.peers) // 2 + 2
 
-    def claim(self, peer: int) -> tuple[bytes, bool]:
-        """Return what a request for a voter's vote says of it: its directory as recorded here, and `is_forming`."""
+    def claim(self, peer: int) -> tuple[bytes, bool, tuple[int, ...]]:
+        """Return the last fields of a request for a voter's vote.
+
+        They are its directory as recorded here, `is_forming`, and the list that its config must have, if any.
+        """
         recorded = self.recorded()
         if not recorded:
-            return b"", recorded is None
+            return b"", recorded is None, ()
         found = recorded.get(peer)
-        return (UNRECORDED if found is None else found.bytes), False
+        listed = tuple(sorted((self.node_id, *self.peers))) if self.newly_listed else ()
+        return (UNRECORDED if found is None else found.bytes), False, listed
 
     def may_grant(self, peer: int, asked: AsksForVote, *, has_log: bool) -> bool:
         """Return whether this voter may grant a vote, regardless of terms and logs.
@@ -170,6 +194,8 @@ class VoterSet:
         `has_log`: its log holds entries, although it may not know yet that any is committed.
         """
         self._are_forming[peer] = asked.forming
+        if asked.voters and sorted(asked.voters) != sorted((self.node_id, *self.peers)):
+            return False
         if asked.directory_id not in (b"", UNRECORDED):
             return asked.directory_id == self.directory_id.bytes
         if self.current is not None or not self.is_voter:
@@ -181,8 +207,8 @@ class VoterSet:
         return has_log or asked.directory_id == UNRECORDED
 
     def yields_to(self, peer: int) -> bool:
-        """Return whether an equal candidate goes first: all forming voters must agree on the same candidate."""
-        return not self.is_forming or peer < self.node_id
+        """Return whether an equal candidate goes first: where all votes are needed, voters must agree on one."""
+        return not self.needs_all_votes or peer < self.node_id
 
     def distrust(self, directory_id: UUID) -> None:
         """Take another directory id, since the directory is an older copy. It does not help to form a cluster,
@@ -297,6 +323,12 @@ class VoterSet:
             return (
                 f"this voter's directory {encode_uuid(self.directory_id)} is not the one that the metadata names, "
                 f"{encode_uuid(recorded[self.node_id])}: it votes once a leader has caught it up"
+            )
+        if newly_listed := self.newly_listed:
+            return (
+                f"controller.quorum.voters lists {newly_listed}, which the metadata does not name yet: the next leader "
+                f"needs the votes of all voters {sorted((self.node_id, *self.peers))}, each started with this same "
+                "list. Start them, or list the former voters again"
             )
         others = self.uncounted()
         if not others:

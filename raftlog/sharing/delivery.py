@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from raftlog.sharing.dead_letter import DeadLetters
+
 MIN_THROTTLED_DELIVERIES: Final = 2
 """However low the limit is, a record that failed once is no suspect yet."""
 
@@ -21,12 +23,12 @@ class DeliveryState(IntEnum):
     """A member holds its lock. This is never written: under the next leader the record is available again."""
     ACKNOWLEDGED = 2
     ARCHIVING = 3
-    """Apache Kafka 4.4 copies the record to a dead-letter queue. It is not delivered again."""
+    """It waits for its dead letter (KIP-1191), and is not delivered again. The start offset does not pass it."""
     ARCHIVED = 4
 
 
-FINAL_STATES: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVING, DeliveryState.ARCHIVED})
-"""The states in which a record is not delivered again."""
+FINAL_STATES: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
+"""The states that the start offset passes."""
 
 
 class AcknowledgeType(IntEnum):
@@ -58,6 +60,13 @@ class ShareLimits(NamedTuple):
     """`share.delivery.count.limit`."""
     max_locks: int = 2_000
     """`share.partition.max.record.locks`: offsets from the start offset to the end offset."""
+    has_dead_letters: bool = False
+    """Whether the group has a dead-letter topic (`errors.deadletterqueue.topic.name`)."""
+
+    @property
+    def given_up(self) -> DeliveryState:
+        """The state of a record that is rejected, or out of deliveries."""
+        return DeliveryState.ARCHIVING if self.has_dead_letters else DeliveryState.ARCHIVED
 
     @property
     def throttled_from(self) -> int:
@@ -70,7 +79,7 @@ class ShareLimits(NamedTuple):
 
     def state_after_release(self, delivery_count: int) -> DeliveryState:
         """Return the state of a record that a member gives back, after so many deliveries."""
-        return DeliveryState.ARCHIVED if delivery_count >= self.delivery_count else DeliveryState.AVAILABLE
+        return self.given_up if delivery_count >= self.delivery_count else DeliveryState.AVAILABLE
 
 
 class FetchedBatch(NamedTuple):
@@ -114,6 +123,7 @@ class StateWrite(NamedTuple):
     """A change of a share partition's state, to be written by its share coordinator.
 
     `pending` and `released` are the changed offsets, first and end, for the machine that waits for the result.
+    `letters`: the dead letters that are produced after it; None leaves those before.
     """
 
     number: int
@@ -122,3 +132,4 @@ class StateWrite(NamedTuple):
     delivery_complete_count: int
     pending: tuple[tuple[int, int], ...]
     released: tuple[tuple[int, int], ...]
+    letters: DeadLetters | None = None

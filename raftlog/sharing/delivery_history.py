@@ -1,7 +1,7 @@
 """The outcomes of deliveries, for operators: counts since the process began, and the last deliveries that ended.
 
-Deliveries after which a record was accepted are kept apart, so that they do not evict the others. A record that fails
-again and again can then be explained long after.
+Deliveries after which a record was accepted, or that ended with their leader, are kept apart, so that they do not evict
+failed ones. A record that fails again and again can then be explained long after.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from raftlog.sharing.delivery import AcknowledgeType, DeliveryState
 
 MOST_ENDED: Final = 10_000
-"""Ranges of accepted offsets that are remembered, and as many of others; about 200 bytes each."""
+"""Ranges of failed deliveries that are remembered, and as many of others; about 200 bytes each."""
 
 MOST_GROUPS: Final = 1_000
 """Groups that are counted by themselves. All others share one count."""
@@ -51,15 +51,28 @@ class PastDelivery(NamedTuple):
 
 
 class DeliveryCounts:
-    """Counts of records. `archived`: after their last delivery failed, so not by a member's word."""
+    """Counts of records. `archived`: after their last delivery failed, so not by a member's word.
 
-    __slots__ = ("acknowledged", "acquired", "archived", "lock_timeouts", "redelivered")
+    `letters`: dead letters written; `lost_letters`: given up; `failed_letters`: attempts that failed.
+    """
+
+    __slots__ = (
+        "acknowledged",
+        "acquired",
+        "archived",
+        "failed_letters",
+        "letters",
+        "lock_timeouts",
+        "lost_letters",
+        "redelivered",
+    )
 
     def __init__(self) -> None:
         self.acquired = 0
         self.redelivered = 0
         self.lock_timeouts = 0
         self.archived = 0
+        self.letters = self.lost_letters = self.failed_letters = 0
         self.acknowledged = [0] * len(AcknowledgeType)
         """By type."""
 
@@ -68,6 +81,9 @@ class DeliveryCounts:
         self.redelivered += other.redelivered
         self.lock_timeouts += other.lock_timeouts
         self.archived += other.archived
+        self.letters += other.letters
+        self.lost_letters += other.lost_letters
+        self.failed_letters += other.failed_letters
         self.acknowledged = [
             each + more for each, more in zip(self.acknowledged, other.acknowledged, strict=True)
         ]
@@ -106,20 +122,20 @@ class DeliveryHistory:
     """The last deliveries that ended, of all share partitions of a broker."""
 
     def __init__(self, most: int = MOST_ENDED) -> None:
-        self._accepted: deque[tuple[Hashable, PastDelivery]] = deque(maxlen=most)
+        self._failed: deque[tuple[Hashable, PastDelivery]] = deque(maxlen=most)
         self._others: deque[tuple[Hashable, PastDelivery]] = deque(maxlen=most)
         self._most = most
         self.evicted_ms = 0
-        """The end of the last delivery that was evicted, accepted ones aside; 0 if none was."""
+        """The end of the last failed delivery that was evicted; 0 if none was."""
 
     def add(self, key: Hashable, past: PastDelivery) -> None:
         """Remember a delivery of a share partition."""
-        if past.delivery.state is DeliveryState.ACKNOWLEDGED:
-            self._accepted.append((key, past))
+        if past.delivery.state is DeliveryState.ACKNOWLEDGED or past.delivery.end is DeliveryEnd.LEADER_OVER:
+            self._others.append((key, past))
             return
-        if len(self._others) == self._most:
-            self.evicted_ms = self._others[0][1].ended_ms
-        self._others.append((key, past))
+        if len(self._failed) == self._most:
+            self.evicted_ms = self._failed[0][1].ended_ms
+        self._failed.append((key, past))
 
     def look(self, key: Hashable, offset: int) -> Generator[None, None, list[PastDelivery]]:
         """Return the remembered deliveries of one record, oldest first, after a step for each delivery.
@@ -127,7 +143,7 @@ class DeliveryHistory:
         Deliveries that end after the first step are not among them.
         """
         found: list[PastDelivery] = []
-        for whose, each in (*self._accepted, *self._others):
+        for whose, each in (*self._failed, *self._others):
             if each.delivery.first_offset <= offset <= each.delivery.last_offset and whose == key:
                 found.append(each)
             yield

@@ -20,6 +20,7 @@ from typing import Final
 
 from raftlog.base.errors import InvalidRecordState, InvalidRequest
 from raftlog.sharing.acquisition import Candidate, choose, new_candidates, split
+from raftlog.sharing.dead_letter import DeadLetters
 from raftlog.sharing.delivery import (
     FINAL_STATES,
     Acknowledgement,
@@ -42,7 +43,6 @@ Span = tuple[int, int, AcknowledgeType]
 _STATE_AFTER: Final = {
     AcknowledgeType.GAP: DeliveryState.ARCHIVED,
     AcknowledgeType.ACCEPT: DeliveryState.ACKNOWLEDGED,
-    AcknowledgeType.REJECT: DeliveryState.ARCHIVED,
 }
 
 
@@ -59,10 +59,15 @@ class SharePartition:
         *,
         limits: ShareLimits | None = None,
         counts: DeliveryCounts | None = None,
+        letters: DeadLetters | None = None,
     ) -> None:
         self.limits = limits or ShareLimits()
         """May be replaced at any time."""
         self._counts = counts or DeliveryCounts()
+        self._pending_counts = DeliveryCounts()
+        """Acknowledged records of pending changes that no write has yet."""
+        self._written_counts = DeliveryCounts()
+        """The same of the write that is under way."""
         self._ended: list[EndedDelivery] = []
         self._ranges = InFlightRanges(start_offset)
         self._maybe_available = start_offset
@@ -79,6 +84,12 @@ class SharePartition:
         """Whether an acknowledgement waits for a write of the start offset."""
         self._writing: StateWrite | None = None
         self._next_write = 1
+        self.last_letters = letters
+        """The dead letters that were written last, or are being written."""
+        self._planned: DeadLetters | None = None
+        """Dead letters that no write has yet."""
+        self._may_archive = True
+        """Whether a record may wait for its dead letter."""
         for each in combine(batches, start_offset=start_offset):
             self._ranges.extend(each.first_offset)
             self._ranges.extend(each.last_offset + 1, each.state, each.delivery_count)
@@ -223,11 +234,11 @@ class SharePartition:
                 each.lock_expires_at = now + self.limits.lock_s
             else:
                 each.pending = self._state_after(type_, each.delivery_count)
-                if type_ is AcknowledgeType.RELEASE and each.pending is DeliveryState.ARCHIVED:
-                    self._counts.archived += each.end_offset - each.first_offset
-        counts = self._counts.acknowledged
+                if type_ is AcknowledgeType.RELEASE and each.pending is not DeliveryState.AVAILABLE:
+                    self._pending_counts.archived += each.end_offset - each.first_offset
         for first, end, type_ in spans:
-            counts[type_] += end - first
+            counts = self._counts if type_ is AcknowledgeType.RENEW else self._pending_counts
+            counts.acknowledged[type_] += end - first
         if spans:
             self._ranges.join(spans[0][0], spans[-1][1])
         self._pending += changes
@@ -245,6 +256,8 @@ class SharePartition:
         return first_offset < self.start_offset and passed_end > self._written_start
 
     def _state_after(self, type_: AcknowledgeType, delivery_count: int) -> DeliveryState:
+        if type_ is AcknowledgeType.REJECT:
+            return self.limits.given_up
         return _STATE_AFTER.get(type_) or self.limits.state_after_release(delivery_count)
 
     def _check(self, member_id: str, spans: Sequence[Span]) -> None:
@@ -285,7 +298,7 @@ class SharePartition:
             state = self.limits.state_after_release(each.delivery_count)
             count = end_offset - first_offset
             self._counts.lock_timeouts += count if end is DeliveryEnd.LOCK_OVER else 0
-            self._counts.archived += count if state is DeliveryState.ARCHIVED else 0
+            self._counts.archived += count if state is not DeliveryState.AVAILABLE else 0
             self._settle(each, state, end)
             self._released.append((first_offset, end_offset))
         if changed:
@@ -314,6 +327,7 @@ class SharePartition:
             )
         )
         each.settle(state)
+        self._may_archive |= state is DeliveryState.ARCHIVING
         if state is DeliveryState.AVAILABLE:
             self._maybe_available = min(self._maybe_available, each.first_offset)
 
@@ -336,12 +350,58 @@ class SharePartition:
             self._ranges.advance(start_offset)
         self._maybe_available = max(self._maybe_available, start_offset)
 
+    # -- dead letters --------------------------------------------------------------------------------------
+
+    @property
+    def unfinished_letters(self) -> DeadLetters | None:
+        """The dead letters whose batch may be in the dead-letter topic or not; None if the last batch is."""
+        letters = self.last_letters
+        return letters if letters is not None and any(self._archiving(letters)) else None
+
+    def _archiving(self, letters: DeadLetters) -> Iterator[InFlightRange]:
+        for each in self._ranges.overlapping(letters.first_offset, letters.last_offset + 1):
+            if each.state is DeliveryState.ARCHIVING:
+                yield each
+
+    def next_archiving(self, most: int) -> tuple[int, int, int] | None:
+        """Return the first offsets that need dead letters, first and last, and their delivery count; None without."""
+        for each in self._ranges if self._may_archive else ():
+            if each.state is DeliveryState.ARCHIVING:
+                return (
+                    each.first_offset,
+                    min(each.end_offset, each.first_offset + most) - 1,
+                    each.delivery_count,
+                )
+        self._may_archive = False
+        return None
+
+    @property
+    def is_stalled_by_letters(self) -> bool:
+        """Whether no record can be delivered because the first in flight waits for its dead letter."""
+        first = next(iter(self._ranges), None)
+        return self.is_full and first is not None and first.state is DeliveryState.ARCHIVING
+
+    def plan_letters(self, letters: DeadLetters) -> int:
+        """Have the next write hold `letters`, and return its number. They are produced after it is committed."""
+        assert self._planned is None, "a single batch is under way at a time"
+        self._planned = letters
+        return self._next_write
+
+    def settle_letters(self, first_offset: int, end_offset: int) -> None:
+        """Archive the records of these offsets that wait for dead letters: these are written, or given up."""
+        for _, each in self._ranges.cut([(first_offset, end_offset)]):
+            if each.state is DeliveryState.ARCHIVING:
+                each.settle(DeliveryState.ARCHIVED)
+        self._ranges.join(first_offset, end_offset)
+        self._released.append((first_offset, end_offset))
+        self._pass_final()
+
     # -- writing -------------------------------------------------------------------------------------------
 
     @property
     def has_changes(self) -> bool:
         """Whether there are changes that no write has yet."""
-        return bool(self._pending or self._released or self._is_start_due)
+        return bool(self._pending or self._released or self._is_start_due or self._planned)
 
     def take_write(self) -> StateWrite | None:
         """Return all changes since the last write; None if there are none, or a write is under way."""
@@ -359,9 +419,10 @@ class SharePartition:
             if _state_after_write(each) in FINAL_STATES
         )
         self._writing = StateWrite(
-            self._next_write, start_offset, batches, complete, tuple(pending), tuple(released)
+            self._next_write, start_offset, batches, complete, tuple(pending), tuple(released), self._planned
         )
-        self._pending, self._released, self._is_start_due = [], [], False
+        self._pending, self._released, self._is_start_due, self._planned = [], [], False, None
+        self._written_counts, self._pending_counts = self._pending_counts, DeliveryCounts()
         self._next_write += 1
         return self._writing
 
@@ -387,7 +448,9 @@ class SharePartition:
         if write.pending:
             self._ranges.join(write.pending[0][0], write.pending[-1][1])
         if is_written:
+            self._counts.add(self._written_counts)
             self._written_start = max(self._written_start, write.start_offset)
+            self.last_letters = write.letters or self.last_letters
         else:
             self._released = _joined((*write.released, *self._released))
         self._pass_final()

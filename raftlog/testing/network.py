@@ -4,7 +4,8 @@
 - Nodes have the addresses 10.77.0.<node>, and clients 10.77.0.254. These exist in the namespaces only.
 - To cut a link, nftables silently drops packets from the source in the target's namespace.
 - On a lossy link it drops a share of the packets, and TCP sends them again.
-- A link is slow by netem at the source, if the kernel has it: that is tried once.
+- A link is slow by netem at the source, if the kernel has it: that is tried once. Without it, a process holds the
+  packets back (`delay_link`).
 
 It needs Linux, CAP_SYS_ADMIN (root, or a user namespace with a network of its own), `ip` and `nft`.
 """
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Final
 
+from raftlog.testing.delay_link import DelayLink, can_carry
 from raftlog.testing.hosts import Addresses
 from raftlog.testing.netns import Namespace
 
@@ -53,6 +55,8 @@ class Network:
         self._links: dict[tuple[int, int], tuple[float, float]] = {}
         """(source, target) -> (delay in s, loss) of the links that are not as they should be."""
         self._namespaces: list[Namespace] = []
+        self._delays: dict[tuple[int, int], tuple[float, DelayLink]] = {}
+        """(source, target) -> the delay of a slow link, and the link, where netem is missing."""
         try:
             _check_tools()
             self.outside = self._keep(Namespace(of_this_thread=True))
@@ -96,6 +100,7 @@ class Network:
 
     def heal(self) -> None:
         """Let every link be as it should."""
+        self._close_delays()
         slow = {source for (source, _), (delay_s, _) in self._links.items() if delay_s}
         self._links.clear()
         for host in self.hosts.values():
@@ -113,20 +118,55 @@ class Network:
 
     def _set_delays(self, source: int) -> None:
         delays = {
-            target: delay_s for (origin, target), (delay_s, _) in self._links.items() if origin == source
+            target: delay_s
+            for (origin, target), (delay_s, _) in self._links.items()
+            if origin == source and delay_s
         }
-        _set_delays(self.hosts[source], {target: delay_s for target, delay_s in delays.items() if delay_s})
+        if has_netem():
+            _set_delays(self.hosts[source], delays)
+        elif can_carry():
+            self._carry(source, delays)
+
+    def _carry(self, source: int, delays: Mapping[int, float]) -> None:
+        for target in self.hosts:
+            delay_s, link = self._delays.get((source, target), (0.0, None))
+            if delays.get(target, 0.0) == delay_s:
+                continue
+            if link is not None:
+                del self._delays[source, target]
+                link.close()
+            if target in delays:
+                self._delays[source, target] = (
+                    delays[target],
+                    self._delay_link(source, target, delays[target]),
+                )
+
+    def _delay_link(self, source: int, target: int, delay_s: float) -> DelayLink:
+        return DelayLink(
+            self.hosts[source],
+            self.hosts[target],
+            addresses=(f"{NETWORK}{source}", f"{NETWORK}{target}"),
+            name=f"-{source}-{target}",
+            delay_s=delay_s,
+        )
+
+    def _close_delays(self) -> None:
+        while self._delays:
+            self._delays.popitem()[1][1].close()
+
+    def bytes_between(self) -> dict[tuple[int, int], int]:
+        """Return what each slow link has carried so far, as (source, target) -> bytes; none with netem."""
+        return {pair: link.carried.size for pair, (_, link) in self._delays.items()}
 
     def release(self) -> None:
         """Let go of all namespaces: they are gone once no node runs in them."""
+        self._close_delays()
         for namespace in self._namespaces:
             namespace.close()
 
 
 def _set_delays(host: Namespace, delays: Mapping[int, float], device: str = "eth0") -> None:
     """Let what leaves a host for these nodes be late by so many seconds; the rest is in time."""
-    if not can_delay():
-        return
     lines = [f"qdisc replace dev {device} root pfifo"]
     if delays:
         lines = [f"qdisc replace dev {device} root handle 1: prio bands 16 priomap {'0 ' * 16}"]
@@ -137,9 +177,14 @@ def _set_delays(host: Namespace, delays: Mapping[int, float], device: str = "eth
     host.run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
 
 
-@functools.cache
 def can_delay() -> bool:
-    """Return whether this kernel supports slow links, by trying it in an unused namespace."""
+    """Return whether links can be slow here."""
+    return has_netem() or can_carry()
+
+
+@functools.cache
+def has_netem() -> bool:
+    """Return whether this kernel has netem, by trying it in an unused namespace."""
     try:
         trial = Namespace()
     except OSError:

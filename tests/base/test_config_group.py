@@ -61,6 +61,13 @@ def test_what_was_set_while_the_bounds_were_wider_is_the_nearest_that_is_allowed
         ({"share.isolation.level": "serializable"}, "must be one of read_committed, read_uncommitted"),
         ({"share.renew.acknowledge.enable": "1"}, "must be true or false"),
         ({"share.auto.offset.reset": "none"}, "must be latest, earliest, or by_duration:"),
+        ({"errors.deadletterqueue.topic.name": "__dlq"}, r"topic.name: must not begin with __, .* '__dlq'"),
+        (
+            {"errors.deadletterqueue.topic.name": "dlq/a"},
+            r"topic.name: a topic name is 1 to 249 of .* 'dlq/a'",
+        ),
+        ({"errors.deadletterqueue.topic.name": "d" * 250}, r"topic.name: a topic name is 1 to 249 of"),
+        ({"errors.deadletterqueue.copy.record.enable": "yes"}, "copy.record.enable: must be true or false"),
         ({"share.assignment.interval.ms": "1"}, "there is no such group config"),
         ({"streams.num.standby.replicas": "1"}, "streams.num.*: there is no such group config"),
     ],

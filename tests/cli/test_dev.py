@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from raftlog.cli.dev_secure import NATIVE
-from raftlog.cli.exits import DENIED, USAGE
+from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
 from tests.kit.marks import taste
@@ -289,3 +290,65 @@ def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     code, _, err = invoke("dev", "--data", str(tmp_path / "file"))
     assert (code, err) == (1, f"raftlog: {tmp_path / 'file'}: File exists\n")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_nodes_are_killed_paused_and_started_again_from_another_terminal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster in a temporary folder is found by itself. It goes on without any node, until it is stopped."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    assert invoke("dev", "status")[0] == NOT_FOUND
+    with dev(folder, "--nodes", "1", "--port", str(free_port())) as running:
+        assert _states() == ["running"]
+        assert invoke("dev", "kill", "1") == (
+            0,
+            "node 1 killed; `raftlog dev restart 1` starts it again\n",
+            "",
+        )
+        assert _states() == ["down"] and refuses(running.bootstrap)
+        code, _, said = invoke("dev", "pause", "1")
+        assert (code, said) == (1, "raftlog: node 1 does not run; `raftlog dev restart 1` starts it\n")
+        assert invoke("dev", "restart", "1") == (0, "node 1 runs\n", "")
+        assert CommandLine(running.bootstrap)("topic", "list").returncode == 0
+        assert invoke("dev", "pause", "1")[0] == 0 and _states() == ["paused"]
+        assert "paused already" in invoke("dev", "pause", "1")[2]
+        assert invoke("dev", "resume", "1")[0] == 0 and _states() == ["running"]
+        assert "is not paused" in invoke("dev", "resume", "1")[2]
+        code, _, said = invoke("dev", "kill", "7")
+        assert (code, said) == (NOT_FOUND, "raftlog: there is no node 7: the nodes are 1\n")
+        assert invoke("dev", "pause", "1")[0] == 0
+        assert invoke("dev", "stop") == (0, "the cluster has ended\n", "")
+        assert ended(running.process) == 0 and refuses(running.bootstrap)
+    assert not list(folder.iterdir())
+
+
+def _states() -> list[str]:
+    """Return the states of the nodes of the cluster that runs."""
+    code, out, said = invoke("dev", "status", "-J")
+    assert code == 0, said
+    return [each["state"] for each in json.loads(out)]
+
+
+def test_a_cluster_in_the_background_goes_on_until_it_is_stopped(folder: Path) -> None:
+    """The command returns once it is ready. A folder may have a longer path than a socket may."""
+    data = folder / ("deep-" * 20) / ("folder-" * 10)
+    command = [sys.executable, "-m", "raftlog", "dev", "--detach", "--data", str(data), "--nodes", "1"]
+    ran = run([*command, "--port", str(free_port())], text=True)
+    assert ran.returncode == 0 and f"`raftlog dev stop --data {data}` ends it." in ran.stdout, ran.stderr
+    found = re.search(r"Kafka +(\S+)", ran.stdout)
+    try:
+        assert found and CommandLine(found[1])("topic", "list").returncode == 0
+        again = run(command, text=True)
+        assert again.returncode == 1 and "ports are in use" in again.stderr
+        assert (data / "dev.sock").stat().st_mode & 0o077 == 0
+    finally:
+        stopped = invoke("dev", "stop", "--data", str(data))
+    assert stopped == (0, "the cluster has ended\n", "") and refuses(found[1])
+    code, _, said = invoke("dev", "status", "--data", str(data))
+    assert (code, said) == (UNREACHABLE, f"raftlog: no `raftlog dev` runs in {data}\n")
+
+
+def test_options_of_a_cluster_are_not_those_of_a_command_about_its_nodes() -> None:
+    """An option in the wrong place would be passed over."""
+    code, _, said = invoke("dev", "--nodes", "3", "kill", "2")
+    assert code == USAGE and "options go behind the command" in said

@@ -37,9 +37,9 @@ class DescribedTarget:
     def ask(self, *_: Any, **_more: Any) -> Any:
         return self._answer
 
-    def brokers(self) -> tuple[()]:
+    def describe_cluster(self) -> SimpleNamespace:
         """No broker has an HTTP API."""
-        return ()
+        return SimpleNamespace(cluster_id="made up", brokers=())
 
 
 def status_of(capsys: pytest.CaptureFixture[str], *voters: tuple[int, int, int, int]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Claims about `raftlog server` before a node runs: the sources of its config, and the errors for a faulty config."""
+"""Claims about `raftlog server` before a node runs, and after it: its config, errors of a faulty config, signals."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from raftlog.base.config import is_secret
 from raftlog.cli import exits
 from raftlog.cli.server import parser, read_config
 from raftlog.cli.target import Target
+from tests.kit.waits import run
 
 
 def test_a_properties_file_a_toml_file_and_overrides_reach_the_node(tmp_path, monkeypatch):
@@ -154,3 +156,25 @@ def test_the_mark_with_which_editors_begin_files_is_no_part_of_them(tmp_path, mo
     client = tmp_path / "client.properties"
     client.write_text("bootstrap.servers=here:1\n", "utf-8-sig")
     assert Target(file=client).servers == "here:1"
+
+
+NODE_THAT_HAS_STOPPED = """
+import os, signal, sys
+from raftlog import process
+from raftlog.cli.server import main
+
+async def run(config, **options):
+    pass
+
+process.run = run
+main(["--override", "node.id=1"])
+for number in (signal.SIGTERM, signal.SIGINT):
+    os.kill(os.getpid(), number)
+print("has stopped")
+"""
+
+
+def test_a_signal_to_a_node_that_has_stopped_does_not_end_it():
+    """Its loop is closed while Python still ends: the second signal made the exit code that of a killed process."""
+    ran = run([sys.executable, "-c", NODE_THAT_HAS_STOPPED], text=True)
+    assert (ran.returncode, ran.stdout.splitlines()[-1:]) == (0, ["has stopped"]), ran.stderr

@@ -31,6 +31,9 @@ def test_a_share_group_is_reset_described_and_deleted(raftlog: CommandLine, ten:
     expected = {row["partition"]: row["new_offset"] for row in rows}
     assert start_offsets(raftlog, group) == expected
     assert (group, "empty") in [(row["group"], row["state"]) for row in raftlog.rows("share-group", "list")]
+    letters = "errors.deadletterqueue.topic.name"
+    assert raftlog("config", "set", "group", group, f"{letters}=dlq.{ten}").returncode == exits.OK
+    assert json.loads(raftlog("share-group", "describe", group, "-J").stdout)["dead_letters"] == f"dlq.{ten}"
     shown = raftlog("share-group", "describe", group)
     assert shown.returncode == exits.OK and "start offset" in shown.stdout
     moved = raftlog.rows("share-group", "reset", group, "--all-topics", "--to-earliest", "--execute")
@@ -68,6 +71,20 @@ def test_a_share_group_with_members_is_neither_moved_nor_deleted(raftlog: Comman
             assert f"has a member ({it['member']}): stop them first" in refused.stderr
     finally:
         member.close()
+
+
+def test_the_deliveries_of_a_record_are_shown(raftlog: CommandLine, ten: str) -> None:
+    """To whom each went, and how it ended. A record that is not there is named."""
+    group = f"why-{ten}"
+    assert raftlog.rows("share-group", "reset", group, "-t", ten, "--to-earliest", "--execute")
+    assert raftlog("consume", "--share", group, "-e", ten).returncode == exits.OK
+    shown = raftlog("share-group", "why", group, ten, "1", "0")
+    assert shown.returncode == exits.OK, shown.stderr
+    assert "Offset 0" in shown.stdout and "delivery 1, to " in shown.stdout
+    found = json.loads(raftlog("share-group", "why", group, ten, "1", "0", "-J").stdout)
+    assert [each["what"] for each in found["events"]] == [["accepted"], ["delivered"]]
+    missing = raftlog("share-group", "why", group, ten, "99", "0")
+    assert (missing.returncode, missing.stdout) == (exits.NOT_FOUND, "")
 
 
 @pytest.mark.parametrize(

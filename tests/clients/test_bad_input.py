@@ -163,7 +163,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(home: tuple
         answer = wire.ask(API_VERSIONS, 99, NO_TAGS)
         assert answer.int16() == UNSUPPORTED_VERSION
         ranges = {answer.int16(): (answer.int16(), answer.int16()) for _ in range(answer.int32())}
-        assert ranges == {API_VERSIONS: (0, 4)}
+        assert ranges == {API_VERSIONS: (0, 5)}
         assert wire.ask(METADATA, 1, struct.pack(">i", 0)).int32() == 3
 
 

@@ -301,6 +301,43 @@ def test_the_last_answer_before_a_commit_counts(queue: Queue) -> None:
     none_is_left(queue)
 
 
+def test_what_is_given_up_is_in_the_dead_letter_topic(queue: Queue) -> None:
+    """KIP-1191: another group reads there what was rejected, and what is out of deliveries, with key and value."""
+    letters, readers = f"dlq.{queue.topic}", f"{queue.topic}-readers"
+    queue.client.create_topic(letters, 1, 3, errors_deadletterqueue_group_enable="true")
+    queue.configure(
+        queue.topic,
+        errors_deadletterqueue_topic_name=letters,
+        errors_deadletterqueue_copy_record_enable="true",
+    )
+    queue.configure(readers)
+    queue.send("accepted", "rejected", "released")
+    kinds = {"accepted": ACCEPT, "rejected": REJECT, "released": RELEASE}
+    found: dict[bytes, dict[str, bytes]] = {}
+    with queue.member() as member, queue.member(readers, letters) as reader:
+
+        def done() -> bool:
+            for each in poll(member):
+                member.acknowledge(each, kinds[each.value().decode()])
+            check_commit(member)
+            found.update({each.value(): dict(each.headers()) for each in accept_next(reader)})
+            return len(found) == 2
+
+        poll_until(done, "both letters are delivered", seen=lambda: dict(found))
+    for value, offset, count, why in (
+        (b"rejected", b"1", b"1", b"Offset rejected by client."),
+        (b"released", b"2", str(LIMIT).encode(), b"Offset delivery count exceeded the threshold."),
+    ):
+        assert found[value] == {
+            "__dlq.errors.topic": queue.topic.encode(),
+            "__dlq.errors.partition": b"0",
+            "__dlq.errors.offset": offset,
+            "__dlq.errors.group": queue.topic.encode(),
+            "__dlq.errors.delivery.count": count,
+            "__dlq.errors.message": why,
+        }
+
+
 def test_members_may_mix_their_modes(queue: Queue) -> None:
     """0172: an implicit member accepts what it has polled with its next poll or commit."""
     queue.send("a", "b")

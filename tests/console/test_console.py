@@ -201,7 +201,7 @@ def test_hostile_names_are_shown_as_text(page: Any, own_cluster: AdminCluster, t
 def test_story_of_a_group_is_on_its_screen_and_in_why(
     page: Any, own_cluster: AdminCluster, topic: str, protocol: str
 ) -> None:
-    """Members that joined, as text whatever names there are; one way leads there from the group, another from History."""
+    """Members that joined, as text whatever names there are; it opens from the group, and from History."""
     group = f"{HOSTILE} of {protocol}"
     member = Consumer(
         {

@@ -486,7 +486,7 @@ class ControllerMachine(RuleBasedStateMachine):
             assert uncleanly or state.isr_lost or state.leader in was.trusted
         if uncleanly:
             allowed = UNCLEAN_ALLOWED.items() <= image.config("topic", topic.name).items()
-            assert allowed or self.unclean_asked, "an unclean election that nobody wanted"
+            assert allowed or self.unclean_asked, "an unclean election without a request"
             holders.clear()
         disks = {each: image.brokers[each].directory_ids for each in state.trusted if each in image.brokers}
         if state.leader != -1 and not state.isr_lost:

@@ -20,6 +20,7 @@ from raftlog.metadata.controller_api import (
     Reassignment,
     UnregisterBroker,
 )
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from tests.controller.controller_cluster import ControllerCluster
 
 
@@ -107,7 +108,7 @@ def test_unclean_election_waits_for_replicas_that_may_have_what_the_lost_isr_lac
 def test_unclean_election_prefers_no_added_replica_to_one_that_is_away(
     controllers: ControllerCluster,
 ) -> None:
-    """The added replica may have nothing yet."""
+    """The added replica may have no record yet."""
     controllers.assign("u", (3, 1))
     controllers.die(1)
     controllers.ask(AlterReassignments((Reassignment("u", 0, (3, 1, 2)),)))
@@ -130,6 +131,105 @@ def test_unclean_election_of_a_lost_isr_needs_no_unregistered_replica(controller
     controllers.ask(UnregisterBroker(1))
     assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
     assert controllers.partition("u").leader == 3
+
+
+def test_unclean_election_passes_an_emptied_replica_over_while_the_isr_is_away(
+    controllers: ControllerCluster,
+) -> None:
+    """It was not the last of its ISR. The members of the ISR have all records, and lead as soon as they are back."""
+    controllers.assign("u", (3, 1, 2))
+    for each in (3, 1, 2):
+        controllers.die(each)
+    controllers.come_back(3, wiped=True)
+    assert (controllers.partition("u").isr, controllers.partition("u").isr_lost) == ((2,), False)
+    (refused,) = controllers.ask(ElectLeaders(UNCLEAN, (("u", 0),))).results
+    assert refused.error_code == EligibleLeadersNotAvailable.code
+    assert "[1, 2]" in refused.error_message
+    controllers.die(3)
+    controllers.come_back(3)
+    controllers.restart_from_snapshot(1)
+    controllers.elect(1)
+    controllers.heartbeat(3)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code], (
+        "its next life has as little"
+    )
+    controllers.ask(UnregisterBroker(1))
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
+    controllers.come_back(2)
+    assert controllers.partition("u").leader == 2
+
+
+def test_unclean_election_makes_an_emptied_replica_lead_once_all_others_are_unregistered(
+    controllers: ControllerCluster,
+) -> None:
+    """Without this a partition would stay offline after its other machines are gone for good."""
+    controllers.assign("u", (3, 1))
+    controllers.die(1)
+    controllers.die(3)
+    controllers.come_back(1, wiped=True)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
+    controllers.ask(UnregisterBroker(3))
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
+    assert controllers.partition("u").leader == 1
+
+
+def test_replica_counts_as_emptied_until_all_replicas_of_its_broker_are_in_sync(
+    controllers: ControllerCluster,
+) -> None:
+    """The record is written with the next heartbeat. A replica that lags for another reason may be elected."""
+    controllers.assign("u", (2, 3), (2, 3))
+    controllers.die(3)
+    controllers.come_back(3, wiped=True)
+    controllers.alter("u", (2, 3))
+    controllers.heartbeat(3)
+    assert controllers.image.brokers[3].disk_lost
+    controllers.alter("u", (2, 3), partition=1)
+    controllers.alter("t", controllers.partition("t").replicas)
+    controllers.alter("t", controllers.partition("t", 1).replicas, partition=1)
+    assert controllers.image.brokers[3].disk_lost
+    controllers.heartbeat(3)
+    assert not controllers.image.brokers[3].disk_lost
+    controllers.die(3)
+    controllers.die(2)
+    controllers.come_back(3)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [0]
+    assert controllers.partition("u").leader == 3
+
+
+def test_last_member_of_a_lost_isr_is_not_refilled(controllers: ControllerCluster) -> None:
+    """It stays in that ISR without any records."""
+    controllers.start(4)
+    controllers.assign("u", (4,))
+    controllers.die(4)
+    controllers.come_back(4, wiped=True)
+    controllers.heartbeat(4)
+    assert controllers.partition("u").isr == (4,)
+    assert controllers.image.brokers[4].disk_lost
+
+
+def test_broker_that_was_unregistered_may_come_back_with_any_disk(controllers: ControllerCluster) -> None:
+    """Its directories are unknown, so its replicas count as emptied. A new broker has no replicas."""
+    controllers.assign("u", (3, 1))
+    controllers.die(1)
+    controllers.ask(UnregisterBroker(1))
+    controllers.come_back(1)
+    assert controllers.image.brokers[1].disk_lost
+    controllers.die(3)
+    assert elect(controllers, UNCLEAN, ("u", 0)) == [EligibleLeadersNotAvailable.code]
+    controllers.start(9)
+    assert not controllers.image.brokers[9].disk_lost
+
+
+def test_lost_disk_is_recorded_once_the_level_allows() -> None:
+    """0.3.0 would skip the field, so that nodes' images would differ."""
+    older = ControllerCluster()
+    for controller in older.controllers.values():
+        controller.features = SUPPORTED_FEATURES[:-1]
+    older.start(1, 2, 3)
+    older.assign("u", (3, 1))
+    older.die(1)
+    older.come_back(1, wiped=True)
+    assert not older.image.brokers[1].disk_lost
 
 
 def test_unknown_kind_is_refused(controllers: ControllerCluster) -> None:

@@ -38,7 +38,7 @@ from raftlog.security.acls import Acl, Operation, PatternType, Permission, Resou
 from tests.controller.controller_cluster import ControllerCluster
 
 OURS = next(each for each in SUPPORTED_FEATURES if each.name == RAFTLOG_METADATA_VERSION)
-SHARE_GROUPS = SupportedFeature(SHARE_VERSION, 0, 1)
+SHARE_GROUPS = SupportedFeature(SHARE_VERSION, 0, 2)
 OLDER = (
     SupportedFeature(GROUP_VERSION, 0, 0),
     SupportedFeature(TRANSACTION_VERSION, 0, 2),
@@ -92,7 +92,7 @@ def test_levels_go_down_and_up_again(controllers: ControllerCluster) -> None:
         ((GROUP_VERSION, 2, UPGRADE), "the active controller supports levels 0 to 1 of group.version"),
         ((METADATA_VERSION, 7, UNSAFE_DOWNGRADE), "the active controller supports levels 25 to 30"),
         (("streams.version", 1, UPGRADE), "the active controller does not support streams.version"),
-        ((SHARE_VERSION, 2, UPGRADE), "the active controller supports levels 0 to 1 of share.version"),
+        ((SHARE_VERSION, 3, UPGRADE), "the active controller supports levels 0 to 2 of share.version"),
         ((GROUP_VERSION, -1, SAFE_DOWNGRADE), "a level cannot be less than 0"),
         ((GROUP_VERSION, 0, UPGRADE), "the level in force is 1, and the upgrade type is neither"),
         ((GROUP_VERSION, 1, 0), "the upgrade type 0 is unknown"),
@@ -111,8 +111,8 @@ def test_faulty_updates_are_refused_with_the_reason(
 
 
 def test_share_groups_are_turned_off_and_on(controllers: ControllerCluster) -> None:
-    """A new cluster has them, as of Apache Kafka 4.2; a cluster of an older release turns them on by itself."""
-    assert levels(controllers)[SHARE_VERSION] == 1
+    """A new cluster has them with dead letters, as of Apache Kafka 4.4; an older cluster turns them on by itself."""
+    assert levels(controllers)[SHARE_VERSION] == 2
     assert update(controllers, (SHARE_VERSION, 0, SAFE_DOWNGRADE)) == [(0, None)]
     assert levels(controllers)[SHARE_VERSION] == 0
     assert update(controllers, (SHARE_VERSION, 1, UPGRADE)) == [(0, None)]
@@ -185,11 +185,11 @@ def test_a_release_of_kafkas_brings_no_features_that_are_not_there(controllers: 
     with capture_logs() as lines:
         assert update(controllers, *release) == [(0, None)] * len(release)
     warned = {each["feature"] for each in lines if each["event"] == "feature_without_effect"}
-    assert warned == KAFKAS_ALONE.keys()
+    assert warned == KAFKAS_ALONE.keys() | {SHARE_VERSION}
     assert controllers.image is before
     codes = [
         code
-        for code, _ in update(controllers, (METADATA_VERSION, 30, UPGRADE), ("share.version", 2, UPGRADE))
+        for code, _ in update(controllers, (METADATA_VERSION, 30, UPGRADE), ("share.version", 3, UPGRADE))
     ]
     assert codes == [0, InvalidUpdateVersion.code]
 

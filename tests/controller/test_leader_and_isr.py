@@ -302,3 +302,26 @@ def test_partitions_are_updated_in_order_and_damaged_replicas_first() -> None:
     first, rest = [("b", 1), ("b", 2), ("c", 0)], [(name, number) for name in "abc" for number in range(4)]
     found = [(ids[each.topic_id], each.partition) for each in updates.records]
     assert found == [*first, *(each for each in rest if each not in first)]
+
+
+@pytest.mark.parametrize(
+    ("state", "alive", "disk_lost", "leader"),
+    [
+        (PartitionState((1, 2, 3), (1,)), {2, 3}, {2}, 3),
+        (PartitionState((1, 2, 3), (1,)), {2, 3}, {3}, 2),
+        (PartitionState((1, 2, 3), (1,)), {2}, {2}, 2),
+        (PartitionState((1, 2, 3), (1,), isr_lost=True), {1, 2, 3}, {1, 2}, 3),
+        (PartitionState((1, 2, 3), (1,), isr_lost=True), {1, 2}, {1, 2}, 2),
+        (PartitionState((1, 2, 3), (1,), adding_replicas=(3,)), {2, 3}, {2}, 3),
+    ],
+)
+def test_unclean_election_prefers_a_replica_with_records(
+    state: PartitionState, alive: set[int], disk_lost: set[int], leader: int
+) -> None:
+    """An emptied replica leads only if no other replica is alive: availability has precedence, as in Apache Kafka."""
+    availability = BrokerAvailability(
+        frozenset(alive), frozenset(), frozenset(), disk_lost=frozenset(disk_lost)
+    )
+    change = update_leader_and_isr(UUID(int=1), 0, state, availability=availability, unclean=True)
+    assert change is not None
+    assert (change.leader, change.isr or state.isr) == (leader, (leader,))

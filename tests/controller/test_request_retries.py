@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     DuplicateVoter,
     ElectionNotNeeded,
     NoReassignmentInProgress,
+    PreferredLeaderNotAvailable,
     ResourceNotFound,
     TopicDeletionDisabled,
     UnknownTopicId,
@@ -137,6 +138,10 @@ def test_electing_again_a_leader_that_was_needed_is_success(
     ]
     told = first_attempt_reply(request, ElectionResults(tuple(none)), seen)
     assert told == ElectionResults((ElectionResult("t", 0), *none[1:]))
+    every = ElectLeaders(election_type, None)
+    still_failing = ElectionResult("u", 0, PreferredLeaderNotAvailable.code, "it is down")
+    told = first_attempt_reply(every, ElectionResults((still_failing,)), seen)
+    assert told == ElectionResults((still_failing, ElectionResult("t", 0)))
 
 
 def test_removing_again_a_rule_or_a_user_that_was_there_is_success() -> None:

@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     NotCoordinator,
     NotEnoughReplicas,
     OffsetMetadataTooLarge,
+    StaleMemberEpoch,
     UnknownMemberId,
 )
 from raftlog.coordinator.group import DEAD, EMPTY, CommittedOffset, Group
@@ -89,7 +90,8 @@ class TransactionalCoordinatorSetup(GroupCoordinatorSetup):
         )
         group_id = changes.pop("group_id", "g")
         member = MemberRef(changes.pop("member_id", ""), changes.pop("instance", None))
-        request = TxnOffsetCommit(group_id, member, generation, commits, producer, 0)
+        knows = changes.pop("may_name_epoch", False)
+        request = TxnOffsetCommit(group_id, member, generation, commits, producer, 0, knows)
         return self.ask(self.coordinator.commit_in_transaction, request, at=self.moment)
 
     def end(self, *, commit: bool = True, producer: int = PRODUCER) -> Answers:
@@ -342,13 +344,16 @@ class Model:
 
 
 def test_members_of_consumer_groups_commit_in_their_epoch() -> None:
-    """ILLEGAL_GENERATION for another, as producers know it (KIP-447, 848); a producer without a member id may, as
-    before.
+    """ILLEGAL_GENERATION for another, as producers know it (KIP-447, 848), STALE_MEMBER_EPOCH since v6 (KIP-1319).
+
+    A producer without a member id may, as before.
     """
     bench = TransactionalCoordinatorSetup()
     epoch = bench.consumer_group_heartbeat("a", 0).epoch
     assert bench.commit_in_transaction(5, member_id="a", generation=epoch) == (0,)
-    assert isinstance(bench.commit_in_transaction(6, member_id="a", generation=epoch + 1), IllegalGeneration)
+    for knows, error in ((False, IllegalGeneration), (True, StaleMemberEpoch)):
+        refused = bench.commit_in_transaction(6, member_id="a", generation=epoch + 1, may_name_epoch=knows)
+        assert type(refused) is error
     assert isinstance(bench.commit_in_transaction(6, member_id="b", generation=epoch), UnknownMemberId)
     assert bench.commit_in_transaction(7) == (0,)
     bench.end()

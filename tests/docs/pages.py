@@ -16,7 +16,7 @@ from tests.house.source import ROOT
 from tests.kit.waits import ended, run, until
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-STARTS_CLUSTER = re.compile(r"raftlog dev\b(.*)")
+STARTS_CLUSTER = re.compile(r"raftlog dev\b(?! [a-z])(.*)")
 INSTALLS = re.compile(r"python3 -m venv|\. \.venv/|pip install '\.\[(\w+)\]'$")
 LOOKS = re.compile(r"raftlog (cluster health|partition list)|curl -s")
 USUAL_PORTS = {"localhost:9092": "bootstrap", "localhost:9644": "http"}

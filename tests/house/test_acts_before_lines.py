@@ -37,6 +37,7 @@ LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break, ast.Pass)
 
 BEFORE_A_WAIT = {
     "node_stopping": "an operator has to see that it is stopping while it does, which may take a minute",
+    "dead_letters_failed": "the next attempt may be long after",
     "broker_unregistered": "the broker waits for ever from then on",
     "compaction_found_damage": "the read that follows says what it found",
 }

@@ -50,11 +50,13 @@ WRITERS = {
     "chaos/raftlog_chaos/growth/counted/sitecustomize.py:_end": "a count for the process beside it; needs no raftlog",
     "raftlog/broker/links/tls.py:_in_memory": "a key that shall be on no disk",
     "raftlog/cli/__init__.py:_prints_help": "/dev/null",
+    "raftlog/cli/background.py:continue_in_background.ready": "a log grows line by line",
     "raftlog/cli/check.py:run": "a copy of standard input, deleted at the end",
     "raftlog/cli/doctor/machine.py:_sync_time": "measures syncs",
     "raftlog/cli/spark_log.py:SparkLog.__init__": "what Spark says, deleted where all goes well",
     "raftlog/cli/spark_log.py:SparkLog.inherited": "as above",
     "raftlog/cli/tree.py:Tree.invoke": "/dev/null",
+    "raftlog/testing/delay_link.py:_open_device": "settings of the kernel in a network namespace",
     # simulates power cuts and rot for nodes made for it, and does not survive a real power cut
     "raftlog/faults/forgetful_disk.py:ForgetfulDisk.__init__": "keeps what a played power cut brings back",
     "raftlog/faults/forgetful_disk.py:ForgetfulDisk._remove": "as above",

@@ -20,7 +20,7 @@ COUNTING = frozenset(
         "raftlog/base/turns.py",
         "raftlog/broker/coordination/shard.py",  # reads its log between two turns
         "raftlog/broker/dispatch.py",  # a first request imports its messages in a turn of its own
-        "raftlog/broker/handlers/shared/walked_records.py",  # its steps may be calls for a thread
+        "raftlog/broker/long_work/walked_records.py",  # its steps may be calls for a thread
         "raftlog/broker/long_work/turns.py",
         "raftlog/broker/network/connection.py",  # each connection has its turn
         "raftlog/process.py",  # wires the port

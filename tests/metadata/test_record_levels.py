@@ -121,7 +121,8 @@ def test_each_request_has_a_level() -> None:
 def test_records_of_level_0_have_the_fields_of_level_0(kind: str) -> None:
     """A new field of an old record would be passed over by 0.2.0, so that nodes' images would differ."""
     found = getattr(metadata_records, kind, None) or getattr(image, kind)
-    later = FIELDS_SINCE.get({"PartitionState": PartitionChanged}.get(kind, found), {})
+    records = {"PartitionState": PartitionChanged, "BrokerState": BrokerRegistered}
+    later = FIELDS_SINCE.get(records.get(kind, found), {})
     assert found.__struct_fields__ == (*FIELDS_OF_LEVEL_0[kind].split(), *later)
 
 

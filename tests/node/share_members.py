@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -105,12 +105,16 @@ async def produce(cluster: SimCluster, count: int, *, index: int = 0) -> None:
 
 
 def run_scenario(
-    script: Callable[[SimCluster], Awaitable[None]], *, level: int = 1, seed: int = 0, partitions: int = 1
+    script: Callable[[SimCluster], Awaitable[None]],
+    *,
+    level: int = 1,
+    seed: int = 0,
+    partitions: int = 1,
+    settings: Mapping[str, str] | None = None,
 ) -> None:
     async def program(loop: SimLoop) -> None:
-        cluster = SimCluster(
-            loop, 3, settings={"default.replication.factor": "3", "min.insync.replicas": "1"}
-        )
+        common = {"default.replication.factor": "3", "min.insync.replicas": "1"}
+        cluster = SimCluster(loop, 3, settings={**common, **(settings or {})})
         cluster.start()
         await cluster.until_ready()
 

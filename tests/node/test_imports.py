@@ -103,7 +103,6 @@ def test_a_node_imports_no_handlers_before_it_is_ready(modules: list[str]) -> No
         "raftlog.broker.handlers.shared.fetch_response",
         "raftlog.broker.handlers.produce",
         "raftlog.broker.handlers.shared",
-        "raftlog.broker.handlers.shared.walked_records",
     }, handlers
     assert not schemas
 

@@ -15,11 +15,12 @@ from raftlog.broker.replicas.log_directories import LogDirectories
 from raftlog.controller import brokers, elections
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS
+from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata import record_replay
 from raftlog.metadata.broker_requests import PreviousOpening, RegisterBroker
 from raftlog.metadata.features import NEWEST_METADATA_LEVEL
 from raftlog.metadata.image import BrokerState, MetadataImage, new_incarnation
-from raftlog.metadata.metadata_records import PartitionChanged
+from raftlog.metadata.metadata_records import BrokerChanged, PartitionChanged
 from raftlog.replication.follower_progress import FollowerProgress
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.leader_role import LeaderRole
@@ -165,6 +166,23 @@ def elect_an_emptied_replica(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(elections, "_elected_uncleanly", elect_whoever_lives)
 
 
+def record_no_lost_disk(patch: pytest.MonkeyPatch) -> None:
+    """The metadata does not say that a broker came back with an empty disk, so it leads at an operator's word."""
+    patch.setattr(brokers, "_recorded_as_lost", lambda image, broker_id, index: None)
+
+
+def take_a_new_disk_for_refilled(patch: pytest.MonkeyPatch) -> None:
+    """A broker counts as refilled with its first heartbeat, whether its replicas are in sync or not."""
+
+    def refilled(
+        image: MetadataImage, broker: BrokerState, index: PartitionIndex
+    ) -> tuple[BrokerChanged, ...]:
+        changed = BrokerChanged(broker.broker_id, broker.broker_epoch, disk_lost=False)
+        return (changed,) if broker.disk_lost else ()
+
+    patch.setattr(brokers, "_refilled", refilled)
+
+
 PLANTS = [
     Plant("older-copies-trusted", "older copy", rolled_back, compare_no_incarnations, 4.0),
     Plant(
@@ -186,4 +204,6 @@ PLANTS = [
     Plant("high-watermarks-forgotten", "older leader", rolled_back_unnoticed, forget_high_watermarks, 2.0),
     Plant("high-watermarks-old", "older leader", rolled_back_unnoticed, write_high_watermarks_seldom, 2.0),
     Plant("emptied-replica-elected", "empty disk", rolled_back_unnoticed, elect_an_emptied_replica, 2.0),
+    Plant("lost-disk-unrecorded", "empty disk", rolled_back_unnoticed, record_no_lost_disk, 2.0),
+    Plant("lost-disk-refilled-early", "empty disk", rolled_back_unnoticed, take_a_new_disk_for_refilled, 2.0),
 ]

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftlog.base.machine import Decision
+from raftlog.coordinator.groups import Groups
 from raftlog.coordinator.share import share_group
 from raftlog.coordinator.share.share_heartbeat import ShareDecisionBuilder
 from raftlog.coordinator.share.share_offsets import ShareStateChange
@@ -58,6 +59,12 @@ def delete_whatever_is_there(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decisions, "decide_delete", decide)
 
 
+def begin_every_group_at_epoch_zero(patch: pytest.MonkeyPatch) -> None:
+    """A group counts its epochs from zero, though a deleted group of its name had higher epochs."""
+    patch.setattr(Groups, "_first_share_epoch", lambda groups: 0)
+
+
+GROUPS = "tests/coordinator/share/test_share_group.py"
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
 PLANTS = [
@@ -78,5 +85,13 @@ PLANTS = [
         delete_whatever_is_there,
         6.0,
         test=f"{STATES}::test_a_deletion_that_comes_late_finds_a_newer_state",
+    ),
+    Plant(
+        "share-epochs-begin-at-zero",
+        "KIP-932 state lost",
+        play,
+        begin_every_group_at_epoch_zero,
+        6.0,
+        test=f"{GROUPS}::test_a_new_group_begins_after_the_epochs_of_the_deleted_group",
     ),
 ]

@@ -57,6 +57,11 @@ def stand_by_a_shorter_list(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VoterSet, "left_out", property(lambda voters: []))
 
 
+def stand_by_a_longer_list(patch: pytest.MonkeyPatch) -> None:
+    """A majority of a longer list of the config elects, whichever voters the metadata names."""
+    patch.setattr(VoterSet, "newly_listed", property(lambda voters: []))
+
+
 row = partial(Plant, scenario=voter_identity, seconds=20.0)
 
 PLANTS = [
@@ -92,5 +97,11 @@ PLANTS = [
         "edited controller.quorum.voters",
         plant=stand_by_a_shorter_list,
         note="a second leader with a majority of its own list",
+    ),
+    row(
+        "longer-list-trusted",
+        "edited controller.quorum.voters",
+        plant=stand_by_a_longer_list,
+        note="a second leader with a majority of the longer list",
     ),
 ]

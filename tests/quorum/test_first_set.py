@@ -95,6 +95,69 @@ def test_a_shorter_list_has_no_effect_once_the_log_holds_the_voters() -> None:
     run(test)
 
 
+def test_voters_with_a_longer_list_lead_no_second_cluster() -> None:
+    """Nodes 3 to 5 are a majority of the longer list, nodes 1 and 2 of the former."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.commit(b"begin", 1, 2, 3)
+        world.cluster.crash(3)
+        hosts = world.cluster.hosts
+        for near in (1, 2):
+            for far in (3, 4, 5):
+                world.loop.cut(hosts[near], hosts[far])
+        world.cluster.voters = dict(world.addresses)
+        world.cluster.boot(3, 4, 5)
+        await world.cluster.commit(b"without", 1, 2)
+        await world.pass_time(5.0)
+        assert not any(world.cluster.nodes[each].leading for each in (3, 4, 5))
+        assert "lists [4, 5]" in str(world.cluster.nodes[3].why_no_leader())
+
+    run(test, nodes=5)
+
+
+def test_a_longer_list_counts_once_all_voters_have_it() -> None:
+    """All must vote for the first leader. Once it has recorded the new voters, a majority elects."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.commit(b"begin", 1, 2, 3)
+        world.cluster.crash(1, 2, 3)
+        world.cluster.voters = dict(world.addresses)
+        world.cluster.boot(1, 2, 3, 4)
+        await world.pass_time(5.0)
+        assert world.cluster.leading() is None, "node 5 is down"
+        world.cluster.boot(5)
+        await world.cluster.commit(b"all", 1, 2, 3, 4, 5)
+        leader = await world.cluster.leader()
+        found = world.cluster.nodes[leader].unrecorded_voters()
+        assert found.keys() == {4, 5}
+        for node, directory_id in found.items():
+            world.cluster.append(record_directory(node, directory_id))
+        await world.cluster.commit(b"recorded", 1, 2, 3, 4, 5)
+        world.cluster.crash(leader, leader % 5 + 1)
+        await world.cluster.commit(b"by three", *world.cluster.nodes)
+
+    run(test, nodes=5)
+
+
+def test_the_first_directories_are_recorded_all_at_once() -> None:
+    """Where a cluster begins to record them: a voter that follows later would look like an added voter."""
+
+    async def test(world: Changing) -> None:
+        world.initial.clear()
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.commit(b"begin", 1, 2, 3)
+        leader = await world.cluster.leader()
+        quorum, node = world.cluster.nodes[leader], leader % 3 + 1
+        assert quorum.unrecorded_voters().keys() == {1, 2, 3}
+        world.cluster.crash(node)
+        await world.cluster.until(lambda: not quorum.linked(node))
+        assert quorum.unrecorded_voters() == {}
+
+    run(test)
+
+
 def test_another_change_waits_for_the_first_set() -> None:
     """As long as that waits for a replaced disk: kraft.version is 1, although the log holds no set yet."""
 

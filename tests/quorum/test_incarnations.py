@@ -21,7 +21,6 @@ from raftlog.quorum.incarnations import (
     Incarnations,
     next_incarnation,
 )
-from raftlog.quorum.wal import DamagedJournal
 
 D1, D2 = UUID(int=1), UUID(int=2)
 CHANCE = random.Random(1)
@@ -139,26 +138,25 @@ def test_an_older_copy_goes_on_as_another_directory(start: Callable[[], Incarnat
     assert not again.is_older(incarnations_of(opened), EMPTY)
 
 
-def test_a_rotten_history_is_not_believed(start: Callable[[], Incarnations], tmp_path: Path) -> None:
-    """The id that it holds may be newer than that of meta.properties, so the voter cannot go on."""
-    start()
-    rot(tmp_path)
-    with pytest.raises(DamagedJournal, match=OWN):
-        start()
-
-
-def test_lost_history_passes_for_an_older_copy_once_it_is_removed(
-    start: Callable[[], Incarnations], tmp_path: Path
+@pytest.mark.parametrize("lost", [(OWN, OWN + CHECKSUMS), (OWN + CHECKSUMS,), (OWN,)])
+@pytest.mark.parametrize("is_rotten", [True, False])
+def test_voter_with_a_lost_history_counts_as_an_older_copy(
+    start: Callable[[], Incarnations], tmp_path: Path, lost: tuple[str, ...], is_rotten: bool
 ) -> None:
-    """The error names both files to remove. A history without checksums is as lost as a rotten one."""
+    """Another voter has heard of it. A history without its checksums is lost, too; from its copy it comes back."""
     heard = incarnations_of(start())
-    checksums = tmp_path / (OWN + CHECKSUMS)
-    checksums.unlink()
-    with pytest.raises(DamagedJournal, match=OWN) as refused:
-        start()
-    assert str(checksums) in str(refused.value)
-    (tmp_path / OWN).unlink()
-    assert start().is_older(heard, EMPTY)
+    for name in lost:
+        if is_rotten:
+            (tmp_path / name).write_bytes(bytes([0x80 + len(name)]) * 40)
+        else:
+            (tmp_path / name).unlink()
+    again = start()
+    comes_back = lost == (OWN,) and is_rotten
+    assert again.is_older(heard, EMPTY) is not comes_back
+    assert start().directory_id == again.directory_id == D1
+    later = incarnations_of(again)
+    again.renew()
+    assert not start().is_older(later, EMPTY)
 
 
 def test_a_voter_without_a_directory_id_writes_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.quorum.journal import Journal
+from raftlog.base.checked_files import CHECKSUMS
+from raftlog.base.types import encode_uuid
+from raftlog.quorum.journal import DIRECTORY_ID, Journal
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from raftlog.quorum.wal import (
     GROUP_BYTES,
@@ -169,6 +171,18 @@ def test_journal_of_another_directory_id_says_how_to_bring_the_former_back() -> 
     Journal(disk, FOLDER, 1, UUID(int=1)).close()
     with pytest.raises(ForeignJournal, match=r"meta\.properties back, and remove meta\.properties\.crc32c"):
         Journal(disk, FOLDER, 1, UUID(int=2))
+
+
+def test_lost_checksums_of_the_directory_id_are_written_again() -> None:
+    """Without them the next rot of the id would count as another directory."""
+    disk = SimDisk()
+    Journal(disk, FOLDER, 1, UUID(int=1)).close()
+    path = f"{FOLDER}/{DIRECTORY_ID}"
+    disk.remove(path + CHECKSUMS)
+    Journal(disk, FOLDER, 1, UUID(int=1)).close()
+    disk.write_file(path, b"rot")
+    Journal(disk, FOLDER, 1, UUID(int=1)).close()
+    assert disk.read_file(path) == encode_uuid(UUID(int=1)).encode()
 
 
 def test_a_snapshot_without_a_log_is_refused() -> None:

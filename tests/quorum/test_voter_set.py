@@ -22,6 +22,7 @@ class Asked(NamedTuple):
 
     directory_id: bytes = b""
     forming: bool = False
+    voters: tuple[int, ...] = ()
 
 
 def voters(
@@ -85,10 +86,23 @@ def test_a_voter_whose_config_lacks_a_recorded_voter_does_not_stand(peers: tuple
     assert reason is not None and "controller.quorum.voters" in reason and "[1, 2, 3]" in reason
 
 
-def test_a_config_may_list_more_voters_than_are_recorded() -> None:
-    """A voter is recorded once it links itself."""
+def test_a_config_with_more_voters_than_are_recorded_needs_all_votes() -> None:
+    """Majorities of the longer and of the former list may have no voter in common: there would be two leaders."""
     found = voters({1: OWN, 2: SECOND})
     assert found.left_out == [] and found.may_stand
+    assert found.newly_listed == [3] and found.votes_needed == 3
+    reason = found.why_no_leader()
+    assert reason is not None and "lists [3]" in reason and "[1, 2, 3]" in reason
+    assert voters({}).newly_listed == voters(None).newly_listed == voters(RECORDED).newly_listed == []
+
+
+def test_a_vote_for_a_candidate_with_a_longer_list_needs_that_list() -> None:
+    """Whichever directory the candidate names: a voter with the former list may elect another leader."""
+    for asked in (Asked(OWN.bytes, voters=(1, 2, 3)), Asked(UNRECORDED, voters=(1, 2, 3))):
+        assert voters(RECORDED).may_grant(2, asked, has_log=True)
+        former = VoterSet(1, (2,), directory_id=OWN, recorded=lambda: {1: OWN, 2: SECOND})
+        assert not former.may_grant(2, asked, has_log=True)
+    assert VoterSet(1, (3, 2), recorded=lambda: {2: SECOND}).yields_to(3) is False, "all agree on the lowest"
 
 
 def test_the_voters_of_the_log_count_whatever_the_config_lists() -> None:
@@ -105,10 +119,10 @@ def test_the_voters_of_the_log_count_whatever_the_config_lists() -> None:
 
 def test_a_request_names_the_directory_that_the_sender_has_recorded() -> None:
     """As Kafka's VoterDirectoryId."""
-    assert voters(RECORDED).claim(2) == (SECOND.bytes, False)
-    assert voters({1: OWN}).claim(2) == (UNRECORDED, False)
-    assert voters({}).claim(2) == (b"", False)
-    assert voters(None).claim(2) == (b"", True)
+    assert voters(RECORDED).claim(2) == (SECOND.bytes, False, ())
+    assert voters({1: OWN}).claim(2) == (UNRECORDED, False, (1, 2, 3))
+    assert voters({}).claim(2) == (b"", False, ())
+    assert voters(None).claim(2) == (b"", True, ())
 
 
 def test_a_vote_is_granted_only_to_a_candidate_that_names_this_directory() -> None:

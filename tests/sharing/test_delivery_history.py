@@ -77,14 +77,21 @@ def test_deliveries_are_reported_once_they_end_each_with_its_member_and_its_end(
 
 
 def test_an_acknowledgement_that_is_not_written_ends_no_delivery() -> None:
-    """The member holds the record still."""
-    queue = Queue()
-    queue.acquire("m1", 1, now=1)
-    queue.machine.acknowledge("m1", [Acknowledgement(0, 0, (ACCEPT,))], now=2)
+    """The member holds the records still, and none is counted as acknowledged until a write succeeds."""
+    queue = Queue(delivery_count=1)
+    queue.acquire("m1", 2, now=1)
+    both = [Acknowledgement(0, 1, (ACCEPT, RELEASE))]
+    queue.machine.acknowledge("m1", both, now=2)
     write = queue.machine.take_write()
     assert write is not None
     queue.machine.complete(write, is_written=False)
     assert queue.machine.take_ended() == []
+    assert (queue.counts.archived, sum(queue.counts.acknowledged)) == (0, 0)
+    queue.machine.acknowledge("m1", both, now=3)
+    write = queue.machine.take_write()
+    assert write is not None and sum(queue.counts.acknowledged) == 0
+    queue.machine.complete(write, is_written=True)
+    assert (queue.counts.archived, queue.counts.acknowledged[ACCEPT]) == (1, 1)
 
 
 def test_records_are_counted_by_what_became_of_them() -> None:
@@ -162,6 +169,17 @@ def test_the_history_of_a_record_is_in_order_and_accepted_records_do_not_evict_o
     for number in range(3):
         history.add("p", past(20 + number, 20 + number, 9))
     assert look(history, 0) == []
+
+
+def test_locks_that_end_with_their_leader_do_not_evict_failures() -> None:
+    """A broker that gives up its leaderships ends thousands of locks at once."""
+    history = DeliveryHistory(most=3)
+    failed = past(0, 0, 1)
+    history.add("p", failed)
+    for number in range(5):
+        over = EndedDelivery(number, number, 2, "m", 0, DeliveryEnd.LEADER_OVER, AVAILABLE)
+        history.add("p", PastDelivery(over, 2, 2))
+    assert look(history, 0) == [failed] and history.evicted_ms == 0
 
 
 def test_the_history_of_a_record_is_looked_up_in_steps() -> None:

@@ -94,9 +94,9 @@ def test_a_lossy_link_loses_about_its_share(network: Network, ends: Ends) -> Non
 
 
 def test_a_slow_link_is_late_one_way(network: Network, ends: Ends) -> None:
-    """netem, where the kernel has it."""
+    """By netem where the kernel has it, else by a process."""
     if not can_delay():
-        pytest.skip("this kernel has no netem")
+        pytest.skip("this kernel has neither netem nor /dev/net/tun")
     ends.arriving(1, 2)
     delay_s = patient(0.1)
     network.slow(1, 2, delay_s=delay_s, loss=0)

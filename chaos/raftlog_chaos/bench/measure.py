@@ -16,6 +16,7 @@ from threading import Event, Thread
 from typing import Any
 
 from raftlog.base.disk import sync_data
+from raftlog.testing.progress import Wait
 from raftlog_chaos.bench.rdkafka import BatchProducer
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -31,6 +32,12 @@ PRODUCER_CONFIG = {
     "queue.buffering.max.kbytes": "1048576",
     "message.timeout.ms": "60000",
 }
+
+FILL_CONFIG = {**PRODUCER_CONFIG, "queue.buffering.max.kbytes": "65536", "message.timeout.ms": "300000"}
+"""The queue is small: records must not wait in it for so long that they time out."""
+
+FILL_PIECE = 5_000
+"""Records that are handed to the producer at once."""
 
 LATENCY_CONFIG = {"acks": "all", "linger.ms": "0", "socket.nagle.disable": "true"}
 """Without the last option, Linux holds a small request back until the previous request is acknowledged."""
@@ -131,6 +138,32 @@ def _produce(producer: BatchProducer, messages: Any, records: int, *, deadline_s
             producer.poll(5)
     outstanding = producer.flush(max(1.0, deadline - time.monotonic()))
     return sent - outstanding
+
+
+def fill(
+    config: dict[str, str],
+    topic: str,
+    *,
+    record_bytes: int,
+    records: int,
+    on_progress: Callable[[int], None] = lambda _acknowledged: None,
+) -> int:
+    """Write so many records, however slow the disk is; return how many failed. Raises Stalled."""
+    producer = BatchProducer({**FILL_CONFIG, **config}, topic)
+    payload = os.urandom(record_bytes // 2).hex().encode()[:record_bytes]
+    messages = producer.prepare([payload] * FILL_PIECE)
+    sent, waiting = 0, 0
+    wait = Wait(f"{records:,} records are written", seen=lambda: sent - waiting)
+    try:
+        while sent < records or waiting:
+            left = min(records - sent, FILL_PIECE)
+            sent += producer.produce(messages, FILL_PIECE - left) if left else 0
+            producer.poll(int(1000 * wait.pause()))
+            waiting = producer.outstanding()
+            on_progress(sent - waiting)
+        return producer.failed
+    finally:
+        producer.close()
 
 
 def write_to_each(bootstrap: str, topic: str, partitions: int, *, timeout_s: float = 60.0) -> int:

@@ -5,6 +5,7 @@ line, over HTTP and in suites.
 from raftlog_chaos.faults.disks import FailingDisk, FlipBit, FullDisk, OutOfFiles, SlowDisk, SlowFollower
 from raftlog_chaos.faults.fault import Fault
 from raftlog_chaos.faults.links import (
+    CutFromCoordinator,
     CutOneWay,
     CutPair,
     IsolateController,
@@ -52,6 +53,7 @@ FAULTS: dict[str, type[Fault]] = {
         PauseLeader,
         PauseCoordinator,
         CutPair,
+        CutFromCoordinator,
         CutOneWay,
         MajoritiesRing,
         IsolateOne,

@@ -73,7 +73,8 @@ class AtLeader:
 
 
 class AtCoordinator:
-    """Strike the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
+    """Strike the leader of some partition of `__transaction_state`, `__consumer_offsets` or `__share_group_state`, of
+    each as often.
 
     Before the first transaction or group there is no coordinator to strike.
     """

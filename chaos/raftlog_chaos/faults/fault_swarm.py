@@ -43,6 +43,7 @@ LEFT_OUT: Final = (
     "kill-coordinator",
     "pause-coordinator",
     "isolate-coordinator",
+    "cut-from-coordinator",
     "safe-restarts",
 )
 """Rot has a scenario of its own, which also reads everything, since unread rot is not repaired. Most scenarios have no

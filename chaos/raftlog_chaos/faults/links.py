@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from raftlog_chaos.faults.fault import AtController, AtCoordinator, AtLeader
+from raftlog_chaos.faults.fault import AtController, AtCoordinator, AtLeader, any_of
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
 Link = tuple[int, int]
@@ -119,9 +119,33 @@ class IsolateController(AtController, IsolateOne):
 
 
 class IsolateCoordinator(AtCoordinator, IsolateOne):
-    """A node that coordinates transactions or groups is cut off from all others; clients still send it requests."""
+    """A node that coordinates transactions, groups or share partitions is cut off from all others; clients still send
+    it requests.
+    """
 
     name = "isolate-coordinator"
+
+
+class CutFromCoordinator(LinkFault):
+    """A coordinator and a leader of partitions do not reach each other; all other nodes and clients reach both.
+
+    If the coordinator leads all partitions, it is another node instead of a leader.
+    """
+
+    name = "cut-from-coordinator"
+
+    def pick_links(
+        self, view: ClusterState, testbed: Testbed, chance: random.Random
+    ) -> tuple[str, Iterable[Link]]:
+        coordinator = AtCoordinator().pick(view, testbed, chance)
+        if coordinator is None:
+            return "", []
+        others = view._replace(running=view.running - {coordinator})
+        leader = AtLeader().pick(others, testbed, chance)
+        node_id = any_of(others.running - view.paused, chance) if leader is None else leader
+        if node_id is None:
+            return "", []
+        return f"coordinator {coordinator} and node {node_id}", _both_ways([(coordinator, node_id)])
 
 
 class SlowLink(LinkFault):

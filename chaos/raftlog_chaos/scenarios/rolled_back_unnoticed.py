@@ -2,6 +2,9 @@
 
 The other replicas must keep the records: followers stop rather than truncate committed records, and report that. An
 operator then gives the leader an empty disk and elects another replica, and no record is lost.
+
+Or the node comes back with an empty disk, and the operator asks for an unclean election while the others are away. That
+must wait for them: they have all records.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ INTERVAL: Final = "replica.high.watermark.checkpoint.interval.ms"
 CHECKPOINTED_S: Final = 1.5
 """All nodes have written their high watermarks within this, virtual seconds."""
 LOOK_S: Final = 0.1
+EMPTIED: Final = 0.3
+"""The share of runs with an empty disk in the place of an older copy."""
 
 
 async def rolled_back_unnoticed(loop: SimLoop, seconds: float = 2.0) -> Report:
@@ -49,10 +54,18 @@ async def rolled_back_unnoticed(loop: SimLoop, seconds: float = 2.0) -> Report:
     scene.cluster.invariants.excuse(TOPIC)  # the promise that fails here is that this replica never leads
     replicas = scene.state().replicas
     scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
-    for folder in LOGS:
-        scene.cluster.nodes[victim].host.disk.restore(copied, folder)
+    emptied = scene.chance.random() < EMPTIED
+    if emptied:
+        _empty(scene, victim)
+    else:
+        for folder in LOGS:
+            scene.cluster.nodes[victim].host.disk.restore(copied, folder)
     scene.cluster.start(victim, *(each for each in scene.cluster.nodes if each not in replicas))
-    await asyncio.sleep(scene.a_while(0.5, 2.0, 4.0))
+    others_start_at = loop.time() + scene.a_while(0.5, 2.0, 4.0)
+    while loop.time() < others_start_at:
+        await asyncio.sleep(LOOK_S)
+        if emptied:
+            await _elect(scene, [(TOPIC, scene.partition)])
     await scene.others_follow(victim)
     await scene.cluster.until_ready(seconds=SERVED_S)
     stopped = await _operate(scene, victim)
@@ -67,18 +80,13 @@ async def _operate(scene: RolledBack, victim: int) -> int:
     if not stopped:
         return 0
     scene.cluster.crash(victim)
-    disk = scene.cluster.nodes[victim].host.disk
-    for folder in LOGS:
-        for name in disk.listdir(folder):
-            path = f"{folder}/{name}"
-            disk.rmtree(path) if disk.is_folder(path) else disk.remove(path)
-        disk.sync_dir(folder)
+    _empty(scene, victim)
     scene.cluster.start(victim)
     end = scene.loop.time() + SERVED_S
     while not scene.cluster.all_in_sync():
         assert scene.loop.time() < end, f"the operator's elections come to nothing ({scene.describe()})"
         await asyncio.sleep(LOOK_S)
-        await _elect(scene)
+        await _elect(scene, _with_a_lost_isr(scene))
     assert not list(_stopped(scene)), "a replica follows nobody though another leader was elected"
     return stopped
 
@@ -89,16 +97,28 @@ def _stopped(scene: RolledBack) -> Iterator[str]:
             yield from each.node.broker.replicas.failed_replicas().values()
 
 
-async def _elect(scene: RolledBack) -> None:
-    lost = [
+def _empty(scene: RolledBack, victim: int) -> None:
+    disk = scene.cluster.nodes[victim].host.disk
+    for folder in LOGS:
+        for name in disk.listdir(folder):
+            path = f"{folder}/{name}"
+            disk.rmtree(path) if disk.is_folder(path) else disk.remove(path)
+        disk.sync_dir(folder)
+
+
+def _with_a_lost_isr(scene: RolledBack) -> list[tuple[str, int]]:
+    return [
         (TOPIC, index)
         for index in range(PARTITIONS)
         if (state := scene.cluster.state(TOPIC, index)) is not None and state.isr_lost
     ]
+
+
+async def _elect(scene: RolledBack, partitions: list[tuple[str, int]]) -> None:
     node_id = scene.cluster.leader_id()
     node = None if node_id is None else scene.cluster.nodes[node_id].node
-    if lost and node is not None and node_id is not None:
-        await scene.cluster.nodes[node_id].host.start(_ask(node, tuple(lost)))
+    if partitions and node is not None and node_id is not None:
+        await scene.cluster.nodes[node_id].host.start(_ask(node, tuple(partitions)))
 
 
 async def _ask(node: Node, partitions: tuple[tuple[str, int], ...]) -> None:

@@ -9,6 +9,7 @@ locked. Wall clocks jump, which must not matter, as locks expire by the monotoni
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,8 @@ from raftlog.metadata.controller_api import (
     ConfigAlteration,
     ConfigOp,
 )
+from raftlog.records.batch import iter_records
+from raftlog.records.header import iter_headers
 from raftlog.replication.partition import Partition
 from raftlog_chaos.checkers.records import read_batches, values_of
 from raftlog_chaos.scenarios.choreography import SERVED_S
@@ -41,6 +44,9 @@ JOBS: Final = "jobs"
 GROUP_NAMES: Final = ("crew", "guests")
 WORKERS: Final = 3
 """Members of a group for each partition."""
+
+LETTERS: Final = "dlq.jobs"
+"""The dead-letter topic of both groups."""
 
 DAY_MS: Final = 86_400_000
 SETTLED_S: Final = 20.0
@@ -74,13 +80,17 @@ class ShareGroups(Leaving):
         chance = loop.stream("share-groups")
         self.lock_s = chance.choice((1.0, 2.0))
         self.limit = chance.choice((2, 5, 10))
+        self.has_letters = chance.random() < 0.6
+        """Whether the groups have a dead-letter topic. With few locks, letters that fail would be given up."""
         super().__init__(
             loop,
             settings={
                 **SETTINGS,
                 "group.share.record.lock.duration.ms": str(int(self.lock_s * 1_000)),
                 "group.share.delivery.count.limit": str(self.limit),
-                "group.share.partition.max.record.locks": chance.choice(("100", "2000")),
+                "group.share.partition.max.record.locks": chance.choice(
+                    ("2000",) if self.has_letters else ("100", "2000")
+                ),
                 "share.coordinator.snapshot.update.records.per.snapshot": chance.choice(("3", "20")),
                 "share.coordinator.state.topic.num.partitions": chance.choice(("1", "1", "2")),
                 "share.coordinator.cold.partition.snapshot.interval.ms": chance.choice(("500", "60000")),
@@ -107,11 +117,27 @@ class ShareGroups(Leaving):
         await super().begin()
         self.pace([2.0] * len(self.producers))
         create = partial(create_topic, Client("books", self.cluster.bootstrap))
+        create_letters = partial(create_topic, Client("letters", self.cluster.bootstrap))
         admin = self.loop.host("admin")
         partitions = self.chance.choice((1, 1, 2))
         await admin.start(
             create(JOBS, partitions=partitions, configs={"segment.bytes": self.chance.choice(SEGMENTS)})
         )
+        if self.has_letters:
+            codec = self.chance.choice(("producer", "lz4"))
+            configs = {
+                "errors.deadletterqueue.group.enable": "true",
+                "segment.bytes": "16384",
+                "compression.type": codec,
+            }
+            await admin.start(create_letters(LETTERS, partitions=self.chance.choice((1, 2)), configs=configs))
+            self.copies = self.chance.random() < 0.5
+            letters = (
+                ConfigOp("errors.deadletterqueue.topic.name", LETTERS),
+                ConfigOp("errors.deadletterqueue.copy.record.enable", str(self.copies).lower()),
+            )
+            groups = tuple(ConfigAlteration("group", each, letters) for each in GROUP_NAMES)
+            await self.submit(AlterConfigs(groups))
         if self.read_committed:
             ops = (ConfigOp("share.isolation.level", "read_committed"),)
             await self.submit(AlterConfigs((ConfigAlteration("group", GROUP_NAMES[0], ops),)))
@@ -227,7 +253,8 @@ class ShareGroups(Leaving):
 
     async def just_when(self, book: ShareGroupModel) -> None:
         """Wait for a while, or until something has just happened to the records of a group."""
-        event = self.chance.choice((book.acquired, book.acknowledging, book.answered))
+        events = (book.acquired, book.acknowledging, book.answered)
+        event = self.chance.choice((*events, book.archiving) if self.has_letters else events)
         await self.moment(event, 2.0)
 
     def victim(self, book: ShareGroupModel) -> int:
@@ -308,6 +335,9 @@ class ShareGroups(Leaving):
         if found is not None:
             leader, replica = found
             leader.host.call(_delete, replica, self.chance.random())
+            for each in self.books.values():
+                if each.where == book.where:
+                    each.deleted_below = max(each.deleted_below, replica.log_start_offset)
             if self.chance.random() < 0.5:
                 await self.moment(book.answered, 0.2)
                 await self.blackout(book, victim)  # before the log start is in a checkpoint
@@ -408,8 +438,36 @@ class ShareGroups(Leaving):
             replica = found[1]
             book.log_start_offset = replica.log_start_offset
             batches = read_batches(replica.log, replica.high_watermark)
-            faults += book.judge(values_of(batches), withheld_in(batches), replica.high_watermark)
+            withheld = withheld_in(batches)
+            values = values_of(batches)
+            faults += book.judge(values, withheld, replica.high_watermark)
+            if self.has_letters:
+                letters = self._letters(book)
+                counts = Counter(offset for offset, _ in letters)
+                faults += book.judge_letters(counts, withheld, replica.high_watermark)
+                faults += [
+                    f"{book.group} of {book.where}: the dead letter of {offset} has the value {value!r}"
+                    for offset, value in letters
+                    if offset in values.keys() - withheld
+                    and offset >= book.deleted_below
+                    and value != (values[offset] if self.copies else None)
+                ]
         return faults
+
+    def _letters(self, book: ShareGroupModel) -> list[tuple[int, bytes | None]]:
+        """Return the offset and the value of each dead letter of a group's partition."""
+        found: list[tuple[int, bytes | None]] = []
+        for index in range(len(self.cluster.last_image().topics[LETTERS].partitions)):
+            leader = self.cluster.leader_replica(LETTERS, index)
+            assert leader is not None, "the cluster is whole"
+            view = memoryview(read_batches(leader[1].log, leader[1].high_watermark))
+            for position, header in iter_headers(view):
+                for record in iter_records(view[position : position + header.length]):
+                    said = {name: value or b"" for name, value in record.headers}
+                    whose = said["__dlq.errors.group"].decode(), int(said["__dlq.errors.partition"])
+                    if whose == (book.group, book.where[1]):
+                        found.append((int(said["__dlq.errors.offset"]), record.value))
+        return found
 
 
 def led_by(context: BrokerContext) -> list[tuple[Any, LedSharePartition]]:
@@ -443,5 +501,6 @@ async def share_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
         "redelivery": sum(each.again for each in scene.books.values()),
         "refusal": sum(each.refused for each in scene.books.values()),
         "settled": sum(len(each.settled) for each in scene.books.values()),
+        "letter": sum(each.letters for each in scene.books.values()),
     }
     return replace(report, faults={**report.faults, **scene.counts, **seen})

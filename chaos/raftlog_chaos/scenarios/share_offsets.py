@@ -4,6 +4,9 @@ After a change that was answered, the group begins where the change says: the re
 again, though it was accepted before. A leader may still deliver what it knows from before the change. But the former
 member, which still has records and a session, can accept none of them. Records before the start offset do not count:
 whatever is said about them is answered without an error, as in Apache Kafka.
+
+A deleted group is made again under its name. Requests that the former group's coordinator has sent to the share
+coordinators come late, before or after the new group has states, and change nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
+from raftlog.broker.coordination.group_share_states import delete_question, initialize_question
+from raftlog.broker.handlers.shared.share_changes import share_keys
 from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -37,6 +42,12 @@ from raftlog_chaos.workloads.share_member import ACCEPT, ShareMember
 JOBS: Final = "jobs"
 GROUP: Final = "crew"
 RETRY_S: Final = 0.2
+JOIN_S: Final = 60.0
+"""A new member has its partition within this, virtual seconds: faults are over sooner."""
+
+LATE_S: Final = 1.0
+"""A late request is given up after this, virtual seconds: its broker may be down."""
+
 READ_S: Final = 30.0
 """After the last fault, members read where the change says within this, virtual seconds."""
 
@@ -74,7 +85,7 @@ class ShareOffsets(Leaving):
             },
         )
         self.admin = Client("admin", self.cluster.bootstrap, timeout_s=8.0)
-        self.changes = self.refused = self.members = 0
+        self.changes = self.refused = self.members = self.deletions = self.late = 0
 
     async def begin(self) -> None:
         await super().begin()
@@ -107,8 +118,14 @@ class ShareOffsets(Leaving):
         held = await self.read_some(former)
         await self.left(former)
         trouble = self.loop.main.start(self.trouble())
+        deletions = self.deletions
         first = await self.changed()
+        is_new = self.deletions > deletions
+        if is_new and self.chance.random() < 0.5:
+            await self.late_requests(former.member_epoch)
         current = await self.joined()
+        if is_new:
+            await self.late_requests(former.member_epoch)
         await self.late_words(former, [each for each in held if each[1] >= first])
         await trouble
         await self.cluster.until_ready(seconds=SERVED_S)
@@ -123,7 +140,9 @@ class ShareOffsets(Leaving):
         name = f"member{self.members}"
         client = Client(name, self.cluster.bootstrap, timeout_s=8.0)
         member = ShareMember(client, name, (JOBS, 0), group=GROUP)
-        await persist(member.join)
+        joining = asyncio.ensure_future(persist(member.join))
+        await asyncio.wait([joining], timeout=JOIN_S)
+        assert joining.done(), f"a member of the group gets no partition within {JOIN_S:.0f} s"
         await persist(partial(client.refresh, JOBS))
         return member
 
@@ -187,6 +206,29 @@ class ShareOffsets(Leaving):
                 )
             self.refused += is_accepted is False
 
+    async def late_requests(self, member_epoch: int) -> None:
+        """Send what the coordinator of a deleted group may have sent since a member had this epoch."""
+        image = self.cluster.newest_image()
+        chosen = [each for each in self.cluster.running() if each.node and each.node.broker]
+        if image is None or not chosen:
+            return
+        node = self.chance.choice(chosen).node
+        assert node is not None and node.broker is not None
+        keys = tuple(share_keys(GROUP, {image.topics[JOBS].topic_id: (0,)}))
+        has_left = member_epoch + 1
+        questions = [
+            initialize_question(has_left, dict.fromkeys(keys, self.end_offset)),
+            delete_question(has_left + 1),
+        ]
+        self.chance.shuffle(questions)
+        for each in questions:
+            asked = self.cluster.nodes[node.broker.context.config.node_id].host.start(
+                node.broker.context.share_states.ask(each, keys)
+            )
+            await asyncio.wait([asked], timeout=LATE_S)
+            self.late += asked.done()
+            asked.cancel()
+
     async def begins_at(self, member: ShareMember, first: int) -> None:
         """Read until the record at an offset is accepted, or may be."""
         end = self.loop.time() + READ_S
@@ -238,6 +280,7 @@ class ShareOffsets(Leaving):
             return int(answer.results[0].error_code)
 
         await self.asked(ApiKey.DELETE_GROUPS, 2, message, outcome, gone=(GroupIdNotFound.code,))
+        self.deletions += 1
         return 0
 
     async def asked(
@@ -300,5 +343,5 @@ async def share_offsets(loop: SimLoop, seconds: float = 6.0) -> Report:
     scene.jobs.stopping = True
     await scene.cluster.until(lambda: scene.jobs.done, SERVED_S, "all is produced")
     report = await scene.end()
-    seen = {"change": scene.changes, "refusal": scene.refused}
+    seen = {"change": scene.changes, "refusal": scene.refused, "late request": scene.late}
     return replace(report, faults={**report.faults, **seen})

@@ -1,8 +1,8 @@
 """The identity of voters: empty disks, copies of a node, two nodes with one id, folders without meta.properties.
 
 An acknowledged topic stays, whichever two voters are left. No node forms a second cluster beside the first, and a node
-that is linked stays linked. A node whose config lacks other voters leads no second cluster. At the end two of three
-disks are empty at once, which no quorum survives: the cluster must then do nothing.
+that is linked stays linked. A node with a shorter or longer list of voters leads no second cluster. At the end two of
+three disks are empty at once, which no quorum survives: the cluster must then do nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raftlog.storage.log_directory import META_PROPERTIES
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import Report
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT
-from raftlog_chaos.simulator.copies import DATA, NodeCopy
+from raftlog_chaos.simulator.copies import DATA, ExtraNode, NodeCopy
 from raftlog_chaos.simulator.env import SimEnv
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
@@ -270,6 +270,40 @@ class VoterIdentity(Choreography):
         self.cluster.crash(node_id)
         sim_node.config = usual
 
+    async def longer_list(self) -> None:
+        """Start a node, and two new nodes, with a longer controller.quorum.voters: no majority of it leads."""
+        node_id = self.chance.choice(sorted(self.cluster.nodes))
+        sim_node = self.cluster.nodes[node_id]
+        others = self._followers_of(node_id)
+        usual, new = sim_node.config, [len(self.cluster.nodes) + each for each in (1, 2)]
+        listed = {**usual.voters, **{each: (f"node{each}", CONTROLLER_PORT) for each in new}}
+        longer = replace(usual, voters=listed)
+        self.cluster.crash(node_id)
+        sim_node.config = longer
+        hosts = [self.loop.host(f"node{each}") for each in new]
+        for other in others:
+            for host in (sim_node.host, *hosts):
+                self._cut_hosts(self.cluster.nodes[other].host, host)
+        self.cluster.start(node_id)
+        newcomers = [
+            ExtraNode(host, replace(longer, node_id=each)) for host, each in zip(hosts, new, strict=True)
+        ]
+        created = asyncio.ensure_future(self.create(*others))
+        end = self.loop.time() + STILL_S
+        while self.loop.time() < end:
+            stood = [sim_node.node, *(each.node for each in newcomers)]
+            for node in stood:
+                quorum = node.control.quorum if node else None
+                assert quorum is None or not quorum.leading, (
+                    f"node {quorum.node_id} leads, though voters {others} know of no longer list"
+                )
+            await asyncio.sleep(LOOK_S)
+        assert await created, "a topic is created by the voters with the recorded list"
+        for newcomer in newcomers:
+            newcomer.end()
+        self.cluster.crash(node_id)
+        sim_node.config = usual
+
     async def most_disks_empty(self) -> None:
         """Empty two of three disks: no cluster is formed, before or after the third node is back."""
         survivor = self.chance.choice(sorted(self.cluster.nodes))
@@ -325,6 +359,7 @@ async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
     ]
     await scene.act_in_turn(acts, seconds)
     await scene.act(scene.shorter_list)
+    await scene.act(scene.longer_list)
     report = await scene.end()
     await scene.most_disks_empty()
     return replace(report, faults={**report.faults, **scene.met})

@@ -1,7 +1,8 @@
-"""Copies of a node beside it: a process with the same number on another machine, with the same folders or with none."""
+"""Nodes beside a cluster: newcomers, and copies of its nodes, with the same folders or with none."""
 
 from __future__ import annotations
 
+from raftlog.base.config import NodeConfig
 from raftlog.node import Node, NodeFailed
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.disk import SimDisk
@@ -24,16 +25,13 @@ def copy_data(source: SimDisk, target: SimDisk, path: str = DATA) -> None:
     target.sync_dir(path)
 
 
-class NodeCopy:
-    """A second process of a cluster's node, on a host of its own. It may stop itself, which is no failure."""
+class ExtraNode:
+    """A node beside those of the cluster, on a host of its own. It may stop itself, which is no failure."""
 
-    def __init__(self, cluster: SimCluster, node_id: int, name: str, *, with_data: bool) -> None:
-        original = cluster.nodes[node_id]
-        self.host: Host = cluster.loop.host(name)
+    def __init__(self, host: Host, config: NodeConfig) -> None:
+        self.host = host
         self.node: Node | None = None
-        self._config = original.config
-        if with_data:
-            copy_data(original.host.disk, self.host.disk)
+        self._config = config
         self.host.start(self._run())
 
     async def _run(self) -> None:
@@ -47,3 +45,13 @@ class NodeCopy:
     def end(self) -> None:
         """Kill it."""
         self.host.crash()
+
+
+class NodeCopy(ExtraNode):
+    """A second process of a cluster's node."""
+
+    def __init__(self, cluster: SimCluster, node_id: int, name: str, *, with_data: bool) -> None:
+        original, host = cluster.nodes[node_id], cluster.loop.host(name)
+        if with_data:
+            copy_data(original.host.disk, host.disk)
+        super().__init__(host, original.config)

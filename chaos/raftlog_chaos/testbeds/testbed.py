@@ -10,7 +10,7 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 |---|---|---|
 | kill, terminate, pause | signals | the same |
 | cut, cut-one-way, lossy-link | no | packets dropped by nftables where they arrive |
-| slow-link | no | netem, if the kernel has it |
+| slow-link | no | netem, or without it a process that holds packets back |
 | slow-disk, full-disk, failing-disk, clock | the node does it to itself (`faults/node_faults.py`) | the same |
 | start-clock | libfaketime, where it is installed | the same |
 | power-cut | kill -9, and what was not synced is taken from the files (`faults/power_cut.py`) | the same |

@@ -24,7 +24,7 @@ from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import iter_headers
 from raftlog_chaos.workloads.observations import Observations, TopicIndex
-from raftlog_chaos.workloads.share_member import RELEASE, RENEW
+from raftlog_chaos.workloads.share_member import ACCEPT, GAP, REJECT, RELEASE, RENEW
 
 SLACK_S: Final = 1.0
 """Longest time from the end of a member's share session on the leader until the member knows, seconds."""
@@ -110,6 +110,14 @@ class ShareGroupModel:
         self.acquired = asyncio.Event()
         self.acknowledging = asyncio.Event()
         self.answered = asyncio.Event()
+        self.archiving = asyncio.Event()
+        """Set when a record waits for its dead letter."""
+        self.letters = 0
+        self._kinds: dict[int, int] = {}
+        """How each settled record was acknowledged; GAP where the member may not have held it any more."""
+        self.deleted_below = 0
+        """Where the log began after a deletion, which a power cut may have undone."""
+        self._resets = 0
         self._released: dict[int, Answered] = {}
         self._holds: dict[int, list[Hold]] = {}
         self._starts: dict[int, int] = {}
@@ -226,7 +234,12 @@ class ShareGroupModel:
             if former is None or former.delivery_count < answered.delivery_count:
                 self._released[offset] = answered
         else:
-            self.settled.setdefault(offset, answered)
+            if offset not in self.settled:
+                self.settled[offset] = answered
+                is_held = answered.at < hold.locked_until and is_kept(hold, sent_at)
+                self._kinds[offset] = (
+                    kind if is_held else GAP
+                )  # below the start offset, any word is confirmed
             if any(
                 answered.is_before(each) for each in self._holds[offset] if each.reign is not answered.reign
             ):
@@ -241,6 +254,7 @@ class ShareGroupModel:
         """Note that the group begins anew at an offset; what was settled before may be delivered again."""
         self.first_offset, self.state_epoch = start_offset, state_epoch
         self._reset_at = asyncio.get_running_loop().time()
+        self._resets += 1
         self.settled = {
             offset: each for offset, each in self.settled.items() if not self._is_void(each.reign)
         }
@@ -280,6 +294,8 @@ class ShareGroupModel:
         if self.first_offset < 0:
             self.first_offset = start_offset
         for each in machine.ranges:
+            if each.state.name == "ARCHIVING":
+                self.archiving.set()
             if each.delivery_count:
                 if each.delivery_count > self.limit:
                     self.blame(f"{each.first_offset} was delivered {each.delivery_count} times")
@@ -326,6 +342,37 @@ class ShareGroupModel:
         for offset, value in self.history.seen.get(self.where, {}).items():
             if offset >= self.log_start_offset and values.get(offset) != value:
                 yield f"{name}: {value!r} was delivered at {offset}, where {values.get(offset)!r} is"
+
+    def judge_letters(
+        self, letters: Counter[int], withheld: Collection[int], end_offset: int
+    ) -> Iterable[str]:
+        """Yield what is wrong with the dead letters of each offset: a record that was given up has exactly one.
+
+        After a reset a record may be given up again. A record that was deleted may have no letter.
+        """
+        name = f"{self.group} of {self.where}"
+        self.letters = letters.total()
+        twice = sorted(each for each, count in letters.items() if count > 1 + self._resets)
+        if twice:
+            yield f"{name}: {len(twice)} records have more than one dead letter: {twice[:5]}"
+        accepted = sorted(each for each in letters if self._kinds.get(each) == ACCEPT)
+        if accepted and not self._resets:
+            yield f"{name}: {len(accepted)} accepted records have dead letters: {accepted[:5]}"
+        missing = [
+            offset
+            for offset in range(max(self.first_offset, self.log_start_offset, self.deleted_below), end_offset)
+            if offset not in letters and self._is_given_up(offset, withheld)
+        ]
+        if missing:
+            yield f"{name}: {len(missing)} records that were given up have no dead letter: {missing[:5]}"
+
+    def _is_given_up(self, offset: int, withheld: Collection[int]) -> bool:
+        """Return whether a record was certainly rejected, or is certainly out of deliveries."""
+        if offset in withheld:
+            return False
+        if offset in self.settled:
+            return self._kinds[offset] == REJECT
+        return not self.doubtful[offset] and self.counted.get(offset, 0) >= self.limit and not self._resets
 
     def _overlap(self, one: Hold, other: Hold) -> bool:
         """Whether a member got a record while another still had its lock, under the same leader."""

@@ -53,7 +53,7 @@ class ShareMember:
         self.epoch = 0
         """The share session's epoch in the next request."""
         self.member_epoch = 0
-        """The member's epoch in the next heartbeat."""
+        """The member's epoch in the next heartbeat, from the response to the last."""
         self._topic_id: UUID | None = None
 
     @property

@@ -13,6 +13,8 @@ const sum = (rows, of) => rows.reduce((total, each) => total + (of(each) ?? 0), 
 const most = (rows, of) => rows.reduce((found, each) => Math.max(found, of(each)), 0);
 const age = (ms) => (ms ? milliseconds(ms) : "–");
 
+const letters = ({ topic, archiving, failed }) => (topic ? [link(["topics", topic], topic), archiving ? h("span", { class: failed ? "bad" : "quiet", title: failed ?? "These records wait for their dead letters." }, ` ${number(archiving)} wait`) : ""] : "–");
+
 export function queues(root, [id, ...record], signal) {
   if (record.length === 3) return why(root, id, record, signal);
   if (id !== undefined) return queue(root, id, signal);
@@ -32,6 +34,7 @@ export function queues(root, [id, ...record], signal) {
       { title: "Members", kind: "number wide", cell: (each) => of(each, (one) => number(one.members)) },
       { title: "Held", kind: "number wide", cell: (each) => of(each, (one) => number(one.held)) },
       { title: "Oldest lock", kind: "number wide", cell: (each) => of(each, (one) => age(one.oldest)) },
+      { title: "Dead letters", kind: "wide names", cell: (each) => of(each, letters) },
       { title: "Lag", kind: "number", cell: (each) => of(each, (one) => number(one.lag)) },
     ],
   });
@@ -49,7 +52,7 @@ export function queues(root, [id, ...record], signal) {
     await Promise.all(shown.slice(first, Math.min(end, first + MOST_MEASURED)).map(async ({ share_group_id: name }) => {
       try {
         const [found, flight] = await Promise.all([get(at(name), signal), get(at(name, "in-flight"), signal)]);
-        known.set(name, { members: found.members.length, lag: sum(found.offsets, (each) => each.lag), held: sum(flight.data, (each) => each.held), oldest: most(flight.data, (each) => each.oldest_lock_ms) });
+        known.set(name, { members: found.members.length, archiving: sum(flight.data, (each) => each.archiving), failed: flight.data.find((each) => each.letters_failed)?.letters_failed, topic: flight.dead_letter_topic, lag: sum(found.offsets, (each) => each.lag), held: sum(flight.data, (each) => each.held), oldest: most(flight.data, (each) => each.oldest_lock_ms) });
       } catch {
         known.delete(name);
       }
@@ -84,7 +87,7 @@ async function queue(root, id, signal) {
     const rows = joined(found.offsets, now.data);
     if (!topic.value && rows.length && document.activeElement !== topic) topic.value = rows[0].topic_name;
     const oldest = most(now.data, (each) => each.oldest_lock_ms);
-    facts.textContent = [STATES[found.state] ?? found.state, plural(found.members.length, "member"), `lag ${number(sum(rows, (each) => each.lag))}`, `${number(sum(now.data, (each) => each.held))} held`, oldest && `for up to ${milliseconds(oldest)}`, `a lock lasts ${milliseconds(now.record_lock_duration_ms)}`, `at most ${plural(now.delivery_count_limit, "delivery", "deliveries")}`].filter(Boolean).join(" · ");
+    facts.textContent = [STATES[found.state] ?? found.state, plural(found.members.length, "member"), `lag ${number(sum(rows, (each) => each.lag))}`, `${number(sum(now.data, (each) => each.held))} held`, oldest && `for up to ${milliseconds(oldest)}`, `a lock lasts ${milliseconds(now.record_lock_duration_ms)}`, `at most ${plural(now.delivery_count_limit, "delivery", "deliveries")}`, now.dead_letter_topic && `dead letters in ${now.dead_letter_topic}`].filter(Boolean).join(" · ");
     showFlight([now, rows]);
     showMembers(found.members);
   }, (error) => error.status > 0 && (facts.textContent = error.message));
@@ -111,10 +114,11 @@ function drawFlight(section, id, limits, rows) {
     ["Start", (each) => (each.start_offset === null ? "–" : link(["queues", id, each.topic_name, each.partition_id, each.start_offset], number(each.start_offset))), "number"],
     ["In flight", (each) => [number(each.in_flight), each.full && h("b", { class: "bad", title: "Members get no more until the first records are done." }, " full")], "number wide"],
     ["Held", (each) => number(each.held), "number wide"],
+    limits.dead_letter_topic && ["Dead letters", (each) => [each.archiving ? `${number(each.archiving)} wait` : "–", each.letters_failed && h("b", { class: "bad" }, ` ${each.letters_failed}`)], "names wide"],
     ["Delivered", (each) => (each.deliveries ?? []).map(times), "names"],
     ["Oldest lock", (each) => age(each.oldest_lock_ms), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
-  ], rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));
+  ].filter(Boolean), rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));
 }
 
 function drawMembers(section, found) {

@@ -114,6 +114,8 @@ def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> It
         yield "drain_began", f"broker {broker_id} is drained of leaderships"
     if old is not None and old.draining and not new.draining:
         yield "drain_ended", f"broker {broker_id} may lead again"
+    if old is not None and old.disk_lost and not new.disk_lost:
+        yield "disk_refilled", f"broker {broker_id} has all records of its partitions again"
 
 
 def because(

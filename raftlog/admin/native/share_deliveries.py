@@ -55,6 +55,7 @@ class SharePartitionInFlight(msgspec.Struct):
 
     `in_flight`: from the start offset to the end of what was fetched. `held`: locked by members. `done`: accepted,
     rejected or given up, behind records that are not. `full`: members get no more until the first records are done.
+    `archiving`: rejected or given up, and waiting for their dead letters. `letters_failed`: why these can't be written.
     """
 
     topic_name: str
@@ -69,14 +70,20 @@ class SharePartitionInFlight(msgspec.Struct):
     oldest_lock_ms: int
     full: bool
     deliveries: list[DeliveredRecords]
+    archiving: int
+    letters_failed: str | None
 
 
 class ShareGroupInFlight(msgspec.Struct):
-    """A share group's partitions in their leaders' memory, and the limits that its deliveries have."""
+    """A share group's partitions in their leaders' memory, and the limits that its deliveries have.
+
+    `dead_letter_topic` gets a dead letter for each record that is given up; null if there is none.
+    """
 
     share_group_id: str
     delivery_count_limit: int
     record_lock_duration_ms: int
+    dead_letter_topic: str | None
     data: list[SharePartitionInFlight]
 
 
@@ -92,8 +99,8 @@ class RecordChange(msgspec.Struct):
 
 
 class ShareRecordWhy(msgspec.Struct):
-    """A record of a share group. `state`: available, acquired, acknowledged, archived, done (one of the last two), or
-    not_fetched. `leader` is null while no member reads the partition; then the state is what is written.
+    """A record of a share group. `state`: available, acquired, acknowledged, archiving, archived, done (acknowledged or
+    archived), or not_fetched. `leader` is null while no member reads the partition; then the state is what is written.
 
     `held_by`, `held_since` and `held_until` are null unless it is acquired. `complete`: every delivery is in `events`,
     of which the newest come first.
@@ -130,7 +137,9 @@ async def get_in_flight(call: Call) -> ShareGroupInFlight:
     ]
     first = answers[0][1]
     rows.sort(key=lambda each: (each.topic_name, each.partition_id))
-    return ShareGroupInFlight(group_id, first.delivery_limit, first.lock_ms, rows)
+    return ShareGroupInFlight(
+        group_id, first.delivery_limit, first.lock_ms, first.dead_letter_topic or None, rows
+    )
 
 
 async def get_record_why(call: Call) -> ShareRecordWhy:
@@ -211,6 +220,8 @@ def _in_flight(topic_name: str, broker_id: int, each: LedPartition) -> SharePart
         oldest_lock_ms=each.oldest_lock_ms,
         full=each.full,
         deliveries=[DeliveredRecords(*pair) for pair in sorted(each.deliveries.items())],
+        archiving=each.archiving,
+        letters_failed=each.letters_failed or None,
     )
 
 
@@ -252,7 +263,7 @@ def _end(
     event: DeliveryEvent, member: DeliveryMember, answer: DeliveriesAnswer, broker_id: int
 ) -> tuple[list[str], str, str]:
     """Return what ended a delivery: stable words, what happened, and why."""
-    name, is_archived = _name(member), event.state == "archived"
+    name, is_archived = _name(member), event.state in ("archiving", "archived")
     is_last = event.delivery_count >= answer.delivery_limit
     failed = f"all of its {answer.delivery_limit} deliveries failed (share.delivery.count.limit)"
     given_up = ", and the record is given up" if is_archived else ""
@@ -274,7 +285,10 @@ def _end(
     if not is_archived:
         return ["released"], f"{name} released it", ""
     if is_last:
-        return ["archived"], f"{name} released or rejected it, and the record is given up", failed
+        last = (
+            f"it was delivery {answer.delivery_limit} of {answer.delivery_limit} (share.delivery.count.limit)"
+        )
+        return ["archived"], f"{name} released or rejected it, and the record is given up", last
     return ["rejected"], f"{name} rejected it, or reported that there is no record", ""
 
 
@@ -304,6 +318,7 @@ def _summary(
         "available": f"Offset {offset} is available, after {times}.",
         "not_fetched": f"Offset {offset} was not delivered yet: the group has not come so far.",
         "acknowledged": f"Offset {offset} was accepted.",
+        "archiving": f"Offset {offset} was rejected or given up, after {times}, and waits for its dead letter.",
         "archived": f"Offset {offset} was rejected or given up, after {times}; it is not delivered again.",
     }
     known = states.get(now.state, f"Offset {offset} is done: accepted, rejected or given up.")

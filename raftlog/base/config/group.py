@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from raftlog.base.config.setting import INT_MAX, setting
 from raftlog.base.config.share import LATEST, AutoOffsetReset, read_auto_offset_reset
+from raftlog.base.types import TOPIC_NAME_RULE, is_legal_topic_name
 
 CONSUMER_ASSIGNORS = ("uniform", "range")
 
@@ -20,6 +21,14 @@ def _read_assignors(text: str) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"{unknown[0]!r} is not supported; must be one of {', '.join(CONSUMER_ASSIGNORS)}")
     return names
+
+
+def _read_dead_letter_topic(text: str) -> str:
+    if text.startswith("__"):
+        raise ValueError("must not begin with __, as internal topics do")
+    if text and not is_legal_topic_name(text):
+        raise ValueError(TOPIC_NAME_RULE)
+    return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +195,23 @@ class GroupConfig:
         "boolean",
         True,
         "Whether members of this share group may renew their locks",
+        scope="group",
+        update="cluster-wide",
+    )
+    errors_deadletterqueue_topic_name: str = setting(
+        "errors.deadletterqueue.topic.name",
+        "string",
+        "",
+        "The topic that gets a dead letter for each record that this share group gives up; empty for none",
+        scope="group",
+        update="cluster-wide",
+        read=_read_dead_letter_topic,
+    )
+    errors_deadletterqueue_copy_record_enable: bool = setting(
+        "errors.deadletterqueue.copy.record.enable",
+        "boolean",
+        False,
+        "Whether a dead letter has the key and the value of its record, beside the headers that name it",
         scope="group",
         update="cluster-wide",
     )

@@ -250,6 +250,18 @@ class ShareGroupSettings:
         at_least=2_000,
         at_most=10_000,
     )
+    errors_deadletterqueue_topic_name_prefix: str = setting(
+        "errors.deadletterqueue.topic.name.prefix",
+        "string",
+        "dlq.",
+        "The beginning of the names that dead-letter topics of share groups may have; empty for any name",
+    )
+    errors_deadletterqueue_auto_create_topics_enable: bool = setting(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        "boolean",
+        False,
+        "Whether the dead-letter topic of a share group is created when it is needed",
+    )
     share_coordinator_state_topic_num_partitions: int = setting(
         "share.coordinator.state.topic.num.partitions",
         "int",

@@ -336,5 +336,4 @@ class TopicConfig:
         "boolean",
         False,
         "Whether share groups may use this topic as their dead-letter queue",
-        applied=False,
     )

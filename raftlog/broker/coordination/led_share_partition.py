@@ -31,16 +31,19 @@ from raftlog.base.errors import (
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_OFFSET
+from raftlog.broker.coordination.letter_sender import LetterSender, LetterWriter
 from raftlog.broker.coordination.share_group_configs import READ_COMMITTED, share_limits
 from raftlog.broker.coordination.share_record import ShareRecord
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.records.batch import Buffer, iter_headers
+from raftlog.sharing.dead_letter import DeadLetters
 from raftlog.sharing.delivery import (
     Acknowledgement,
     AcknowledgeType,
     Acquired,
     AcquireRequest,
+    DeliveryState,
     FetchedBatch,
     StateWrite,
 )
@@ -96,7 +99,12 @@ class LedSharePartition(Guard):
         self._store = store
         self._config = config
         self._changed = changed
-        self._record = record or ShareRecord()
+        self.record = record or ShareRecord()
+        self.letters: LetterWriter | None = None
+        """Where dead letters go; set by the owner."""
+        self.letters_failed = ""
+        """Why the last attempt to write dead letters failed; empty if it did not."""
+        self._letters_task: asyncio.Task[None] | None = None
         self.state_epoch = -1
         """The epoch of the state that was read: it rises when an administrator sets the start offset."""
         self._machine: SharePartition | None = None
@@ -130,8 +138,10 @@ class LedSharePartition(Guard):
                 start_offset,
                 stored.batches,
                 limits=share_limits(self._config()),
-                counts=self._record.counts.of(self.key.group_id),
+                counts=self.record.counts.of(self.key.group_id),
+                letters=stored.letters,
             )
+            self._settle()
 
     async def _write_start(self, start_offset: int) -> None:
         """Write where the group begins. Another leader would begin at its own end, and skip what came before it."""
@@ -175,6 +185,8 @@ class LedSharePartition(Guard):
         """Whether it may be dropped, as it holds no more than what is written."""
         if self._loading.locked() or self._is_being_read or self._writer is not None or self._waiting:
             return False
+        if self._letters_task is not None:
+            return False
         return self._machine is None or not any(each.is_held or each.pending for each in self._machine.ranges)
 
     # -- reading the log -----------------------------------------------------------------------------------
@@ -215,15 +227,44 @@ class LedSharePartition(Guard):
         number = self.machine.acknowledge(member_id, acknowledgements, now=self._now())
         self._settle()
         if number is not None:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(number, []).append(waiter)
-            await waiter
+            await self._written(number)
+
+    async def _written(self, number: int) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(number, []).append(waiter)
+        await waiter
 
     def release_members(self, member_ids: Container[str | None]) -> None:
         """Give up the locks of members whose sessions ended."""
         if self.machine.release_members(member_ids):
             self._changed()
         self._settle()
+
+    async def write_letters(self, letters: DeadLetters) -> None:
+        """Return once the state has the letters: from now on they may be produced. Raises as `acknowledge`."""
+        number = self.machine.plan_letters(letters)
+        self._settle()
+        await self._written(number)
+
+    def letters_written(self, letters: DeadLetters) -> None:
+        """Archive the records whose letters are in the dead-letter topic."""
+        self.machine.settle_letters(letters.first_offset, letters.last_offset + 1)
+        self._settle()
+        self._changed()
+
+    def give_up_letters(self) -> int:
+        """Archive all records that wait for letters, without these; return how many."""
+        machine = self.machine
+        spans = [
+            (each.first_offset, each.end_offset)
+            for each in machine.ranges
+            if each.state is DeliveryState.ARCHIVING
+        ]
+        for span in spans:
+            machine.settle_letters(*span)
+        self._settle()
+        self._changed()
+        return sum(end_offset - first_offset for first_offset, end_offset in spans)
 
     def advance_log_start(self, log_start_offset: int) -> None:
         """Drop what the log no longer has."""
@@ -241,8 +282,9 @@ class LedSharePartition(Guard):
             self._remember(self._machine)
         if self._timer is not None:
             self._timer.cancel()
-        if self._writer is not None and self._writer is not asyncio.current_task():
-            self._writer.cancel()
+        for task in (self._writer, self._letters_task):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
         for number in tuple(self._waiting):
             self._answer(number, error)
         self._changed()
@@ -270,7 +312,21 @@ class LedSharePartition(Guard):
         self._remember(machine)
         if self._writer is None and machine.has_changes:
             self._writer = asyncio.get_running_loop().create_task(self.guarded_task(self._write_all(machine)))
+        self._send_letters(machine)
         self._watch_locks()
+
+    def _send_letters(self, machine: SharePartition) -> None:
+        """Begin to send dead letters, if records wait for them. A task may be left from when the group had some."""
+        if self._letters_task is None and machine.next_archiving(1) is not None:
+            if self.letters is None or not machine.limits.has_dead_letters:
+                self.give_up_letters()
+                return
+            sending = self._send_all_letters(self.letters, machine)
+            self._letters_task = asyncio.get_running_loop().create_task(self.guarded_task(sending))
+
+    async def _send_all_letters(self, letters: LetterWriter, machine: SharePartition) -> None:
+        await LetterSender(self, letters).run(machine)
+        self._letters_task = None
 
     async def _write_all(self, machine: SharePartition) -> None:
         """Write until all is written. After a failure its requests are answered, and given-up locks are retried."""
@@ -281,6 +337,7 @@ class LedSharePartition(Guard):
             was_full = machine.is_full
             machine.complete(write, is_written=error is None)
             self._remember(machine)
+            self._send_letters(machine)
             self._watch_locks()  # a lock that was taken back may have expired meanwhile
             self._answer(write.number, error)
             if was_full or machine.has_available:  # else every wait would look again for nothing
@@ -296,7 +353,7 @@ class LedSharePartition(Guard):
             await self._store.write(
                 self.key, write, state_epoch=self.state_epoch, leader_epoch=self.leader_epoch
             )
-            self._record.write_seconds.observe(self._now() - began_at)
+            self.record.write_seconds.observe(self._now() - began_at)
         except FENCED as error:
             self.end(error)
             return error
@@ -307,7 +364,7 @@ class LedSharePartition(Guard):
     def _remember(self, machine: SharePartition) -> None:
         """Remember the deliveries that ended just now."""
         for each in machine.take_ended():
-            self._record.remember(self.key, each, now=self._now())
+            self.record.remember(self.key, each, now=self._now())
 
     def _answer(self, number: int, error: KafkaError | None) -> None:
         for waiter in self._waiting.pop(number, ()):

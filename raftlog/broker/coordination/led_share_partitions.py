@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import KafkaError, NotLeaderOrFollower, PolicyViolation
+from raftlog.broker.coordination.dead_letters import DeadLetterWriter
 from raftlog.broker.coordination.led_share_partition import LedSharePartition, StateStore
 from raftlog.broker.coordination.share_group_configs import find_first_offset, share_config
 from raftlog.broker.coordination.share_record import ShareRecord
@@ -43,6 +44,7 @@ class LedInNumbers(NamedTuple):
     oldest_lock_s: float
     in_flight: InFlightSummary
     is_full: bool
+    letters_failed: str
 
 
 class LedSharePartitions:
@@ -56,6 +58,7 @@ class LedSharePartitions:
         self.most = config.raftlog_share_max_partitions
         self._broker = broker
         self._store = store
+        self._letters = DeadLetterWriter(broker)
         self.record = ShareRecord(self.sessions.has_group, broker.env.wall_clock_ms)
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._watchers: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
@@ -84,7 +87,9 @@ class LedSharePartitions:
         lag = max(0, replica.high_watermark - found.start_offset - found.done)
         now = asyncio.get_running_loop().time()
         held_s = 0.0 if found.oldest_acquired_at is None else now - found.oldest_acquired_at
-        return LedInNumbers(led.key, topic, led.leader_epoch, lag, held_s, found, led.machine.is_full)
+        return LedInNumbers(
+            led.key, topic, led.leader_epoch, lag, held_s, found, led.machine.is_full, led.letters_failed
+        )
 
     def parts_of(self, key: Hashable) -> int:
         """Return how many parts of a request it is to `describe` a share partition."""
@@ -118,10 +123,11 @@ class LedSharePartitions:
                 key,
                 replica.leader_epoch,
                 self._store,
-                config=partial(share_config, self._broker, key.group_id),
+                config=partial(share_config, self._broker, key.group_id, key.topic_id),
                 changed=partial(self.changed, key),
                 record=self.record,
             )
+            led.letters = self._letters
         known = led.is_loaded
         try:
             await led.load(partial(find_first_offset, self._broker, replica, key.group_id))

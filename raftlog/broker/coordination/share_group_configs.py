@@ -5,11 +5,14 @@ Group configs may change at any time, so callers read them at each use.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from raftlog.base.config import GroupConfig, group_config
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.replicas.offset_search import OffsetSearch, search_all
+from raftlog.metadata.features import DEAD_LETTERS, SHARE_VERSION, finalized_level
 from raftlog.replication.leader_role import EARLIEST, LATEST
 from raftlog.replication.partition import Partition
 from raftlog.sharing.delivery import ShareLimits
@@ -17,9 +20,21 @@ from raftlog.sharing.delivery import ShareLimits
 READ_COMMITTED: Final = "read_committed"
 
 
-def share_config(broker: LocalBroker, group_id: str) -> GroupConfig:
-    """Return the group configs in force: its own, over the broker's defaults."""
-    return group_config(broker.config, broker.image().config("group", group_id))
+def share_config(broker: LocalBroker, group_id: str, topic_id: UUID | None = None) -> GroupConfig:
+    """Return the group configs in force, for a topic: the group's own, over the broker's defaults.
+
+    There are no dead letters below level 2 of `share.version`: brokers of older releases would not go on with them. Nor
+    are there letters about records of the dead-letter topic itself: each would be read by the group, and fail again.
+    """
+    image = broker.image()
+    config = group_config(broker.config, image.config("group", group_id))
+    name = config.errors_deadletterqueue_topic_name
+    if name and (
+        finalized_level(image, SHARE_VERSION) < DEAD_LETTERS
+        or (topic_id is not None and image.topic_names.get(topic_id) == name)
+    ):
+        return replace(config, errors_deadletterqueue_topic_name="")
+    return config
 
 
 def share_limits(config: GroupConfig) -> ShareLimits:
@@ -28,6 +43,7 @@ def share_limits(config: GroupConfig) -> ShareLimits:
         config.share_record_lock_duration_ms / 1_000,
         config.share_delivery_count_limit,
         config.share_partition_max_record_locks,
+        config.errors_deadletterqueue_topic_name != "",
     )
 
 

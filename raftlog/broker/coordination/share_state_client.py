@@ -15,6 +15,7 @@ from raftlog.broker.long_work.turns import each_part
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.sharing.dead_letter import DeadLetters, decode_dead_letters
 from raftlog.sharing.delivery import DeliveryState, StateBatch, StateWrite
 
 READ_VERSION: Final = 0
@@ -27,6 +28,8 @@ class StoredState(NamedTuple):
     state_epoch: int
     start_offset: int
     batches: tuple[StateBatch, ...]
+    letters: DeadLetters | None = None
+    """The last dead letters, which may be written or not."""
 
 
 class ShareStateClient:
@@ -44,9 +47,10 @@ class ShareStateClient:
         partition = make.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = make.ReadStateData(topic_id=key.topic_id, partitions=(partition,))
         message = make.ReadShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
-        found = await self._ask(key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message)
+        answer, found = await self._ask(key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message)
         batches = await each_part(self._broker.env, found.state_batches, _state_batch)
-        return StoredState(int(found.state_epoch), int(found.start_offset), tuple(batches))
+        letters = decode_dead_letters(answer.letters)
+        return StoredState(int(found.state_epoch), int(found.start_offset), tuple(batches), letters)
 
     async def write(
         self, key: SharePartitionKey, write: StateWrite, *, state_epoch: int, leader_epoch: int
@@ -77,11 +81,14 @@ class ShareStateClient:
             ),
         )
         topic = make.WriteStateData(topic_id=key.topic_id, partitions=(partition,))
-        message = make.WriteShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
+        letters = b"" if write.letters is None else write.letters.encode()
+        message = make.WriteShareGroupStateRequest(group_id=key.group_id, topics=(topic,), letters=letters)
         await self._ask(key, ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION, message)
 
-    async def _ask(self, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any) -> Any:
-        """Return the part of the response for the partition. Raises its error."""
+    async def _ask(
+        self, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any
+    ) -> tuple[Any, Any]:
+        """Return the response, and its part for the partition. Raises the error of that."""
         assert self._broker.links is not None, "the broker server provides it"
         coordinator = share_coordinator(self._broker.image(), str(key))
         within_s = self._broker.config.share_coordinator_write_timeout_ms / 1000
@@ -97,7 +104,7 @@ class ShareStateClient:
             raise BrokerNotAvailable("the share coordinator answered something else")
         if parts[0].error_code != NONE:
             raise from_code(int(parts[0].error_code), parts[0].error_message)
-        return parts[0]
+        return answer, parts[0]
 
 
 def _state_batch(each: Any) -> StateBatch:

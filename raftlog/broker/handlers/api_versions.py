@@ -1,4 +1,7 @@
-"""ApiVersions 0-4: the APIs of this listener (KIP-511), and the feature levels (KIP-584).
+"""ApiVersions 0-5: the APIs of this listener (KIP-511), and the feature levels (KIP-584).
+
+Since version 5 a client may name the cluster and the broker that it takes this broker for (KIP-1242). If it is another,
+the client begins again at its bootstrap servers. Controllers do not compare them, as in Apache Kafka.
 
 The APIs of client telemetry (KIP-714) are listed once there is a subscription to client metrics, for connections from
 then on. Apache Kafka lists them where a reporter is configured. A client that finds them requests subscriptions, and
@@ -12,7 +15,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidRequest, UnsupportedVersion
+from raftlog.base.errors import InvalidRequest, RebootstrapRequired, UnsupportedVersion
+from raftlog.base.types import NO_BROKER
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
@@ -21,10 +25,12 @@ from raftlog.protocol.apis import ApiKey, advertised_versions
 from raftlog.protocol.codec import encode_entity, encode_response
 from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog.protocol.writer import PreEncoded
-from raftlog.security.acls import BeforeLogin
+from raftlog.security.acls import ANONYMOUS, BeforeLogin
 
 API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
+FIRST_MEANT_VERSION: Final = 5
+"""The first version in which a client names the cluster and the broker that it means."""
 LOWEST_VERSION: Final = 0
 SOFTWARE_CHARACTERS: Final = 200
 """The maximum length of a client's software name or version that its connection keeps."""
@@ -61,11 +67,29 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
-        return _body(version, InvalidRequest.code, frozenset(), levels, image.features_epoch)
+        return _refusal(version, InvalidRequest.code)
+    if version >= FIRST_MEANT_VERSION:
+        if (message.cluster_id is None) != (message.node_id == NO_BROKER):
+            return _refusal(version, InvalidRequest.code)
+        if _is_misrouted(broker, request, message):
+            return _refusal(version, RebootstrapRequired.code)
     if version >= FIRST_NAMED_VERSION and request.connection is not None:
         name, number = message.client_software_name, message.client_software_version
         request.connection.software = (name[:SOFTWARE_CHARACTERS], number[:SOFTWARE_CHARACTERS])
     return _body(version, 0, served_here, levels, image.features_epoch)
+
+
+def _is_misrouted(broker: BrokerContext, request: RequestContext, message: Any) -> bool:
+    """Return whether a client that has logged in means another broker. Before the login it gets to know nothing."""
+    connection, known = request.connection, broker.image().cluster_id
+    may_log_in = connection is not None and connection.login is not None and request.principal == ANONYMOUS
+    if message.cluster_id is None or request.to_controller or may_log_in or not known:
+        return False
+    return bool((message.cluster_id, message.node_id) != (known, broker.config.node_id))
+
+
+def _refusal(version: int, error_code: int) -> PreEncoded:
+    return encode_entity(build_response(API_KEY, version, error_code=error_code))
 
 
 def refuse_version(correlation_id: int) -> bytes:

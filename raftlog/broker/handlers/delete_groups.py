@@ -1,4 +1,7 @@
-"""DeleteGroups 0-2: delete groups without members, with their offsets (KIP-229)."""
+"""DeleteGroups 0-3: delete groups without members, with their offsets (KIP-229).
+
+Since version 3 an error has a message (KIP-1331).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from raftlog.base.errors import NONE, CoordinatorLoadInProgress, KafkaError
 from raftlog.broker.api import NAMES, Api, Change
 from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import truncate_message
 from raftlog.broker.long_work.turns import together
 from raftlog.broker.rights import GROUP, demand
 from raftlog.coordinator.group_coordinator import GroupCoordinator
@@ -31,7 +35,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
     return make.DeleteGroupsResponse(
         results=(
-            make.DeletableGroupResult(group_id=each, error_code=NONE if outcome is None else outcome.code)
+            make.DeletableGroupResult(
+                group_id=each,
+                error_code=NONE if outcome is None else outcome.code,
+                error_message=None if outcome is None else truncate_message(outcome.message),
+            )
             for each, outcome in deleted
         )
     )

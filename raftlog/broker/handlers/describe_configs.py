@@ -22,8 +22,8 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.log import LOGGERS
+from raftlog.base.types import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.api import IN_TURNS, Api, NoChange
-from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import truncate_message
 from raftlog.broker.handlers.shared.config_resources import (

@@ -14,9 +14,8 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.base.types import INTERNAL_TOPICS, is_legal_topic_name
 from raftlog.broker.api import Api, NoChange
-from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.metadata_view import BrokersView

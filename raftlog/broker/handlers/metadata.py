@@ -18,9 +18,9 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.base.types import INTERNAL_TOPICS, is_legal_topic_name
 from raftlog.broker.api import IN_TURNS, Api, NoChange
-from raftlog.broker.auto_create import create_missing, is_legal_topic_name
+from raftlog.broker.auto_create import create_missing
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.long_work.turns import Weighed, drawn, each_part
 from raftlog.broker.metadata_view import (

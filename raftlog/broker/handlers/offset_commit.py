@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from raftlog.base.config.setting import LONG_MAX
@@ -16,10 +16,12 @@ from raftlog.broker.handlers.shared.commit_response import (
     answered,
     check_size,
     commit_in_batches,
+    denied_code,
     rows_of,
+    topic_of,
 )
 from raftlog.broker.long_work.turns import each_part
-from raftlog.broker.rights import GROUP, TOPIC, demand, may, refusal
+from raftlog.broker.rights import GROUP, demand
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
@@ -38,17 +40,11 @@ NOT_SAID: Final = -1
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond per partition once the commit is committed."""
     make = response_builders(API_KEY, request.api_version)
-
-    def topic(asked: Any, partitions: Iterator[Any]) -> Any:
-        return make.OffsetCommitResponseTopic(
-            name=getattr(asked, "name", None),
-            topic_id=getattr(asked, "topic_id", None),
-            partitions=partitions,
-        )
-
     codes = _commit(broker, request, message)
     return make.OffsetCommitResponse(
-        topics=await answered(message, codes, topic, make.OffsetCommitResponsePartition)
+        topics=await answered(
+            message, codes, make.OffsetCommitResponseTopic, make.OffsetCommitResponsePartition
+        )
     )
 
 
@@ -93,8 +89,8 @@ async def _commits(
     expires_ms = -1 if keep_ms < 0 else min(now_ms + keep_ms, LONG_MAX)
 
     def look_up(asked: Any) -> tuple[TopicState | None, int]:
-        topic = _topic(broker, request, asked)
-        return topic, _denied(broker, request, asked, topic)
+        topic = topic_of(broker, asked)
+        return topic, denied_code(broker, request, asked, topic)
 
     def add(place: RequestRow, each: Any) -> None:
         topic, denied = topics[place[0]]
@@ -121,18 +117,6 @@ async def _commits(
     return commits
 
 
-def _denied(broker: BrokerContext, request: RequestContext, asked: Any, topic: TopicState | None) -> int:
-    """Return the error code for a topic that the sender may not read, 0 for any other."""
-    name = topic.name if topic is not None else getattr(asked, "name", None)
-    if name is None or may(broker, request, Operation.READ, TOPIC, name, log_if_denied=True):
-        return 0
-    return refusal(TOPIC).code
-
-
-def _has_ids(request: RequestContext) -> bool:
-    return request.api_version >= FIRST_TOPIC_ID_VERSION
-
-
 def _missing(broker: BrokerContext, request: RequestContext, name: str, of_id: type[KafkaError]) -> int:
     """Return the error code for a topic or partition that is not there; of a topic that was named by its id, `of_id`.
 
@@ -142,16 +126,9 @@ def _missing(broker: BrokerContext, request: RequestContext, name: str, of_id: t
     before they rejoin. Their group waits for its rebalance until a session or rebalance timeout is over (KAFKA-13310,
     KAFKA-20959).
     """
-    if _has_ids(request):
+    if request.api_version >= FIRST_TOPIC_ID_VERSION:
         return of_id.code
     return (InvalidTopic if broker.replicas.was_deleted(name) else UnknownTopicOrPartition).code
-
-
-def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicState | None:
-    image = broker.image()
-    if _has_ids(request):
-        return None if asked.topic_id is None else image.topic_by_id(asked.topic_id)
-    return image.topics.get(asked.name)
 
 
 API: Final = Api(

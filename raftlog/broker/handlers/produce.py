@@ -36,8 +36,8 @@ from raftlog.broker.coordination.transaction_verification import (
     ProducerApiLevel,
     VerificationRequests,
 )
-from raftlog.broker.handlers.shared.walked_records import walk_records
 from raftlog.broker.long_work.turns import each_part, run_steps
+from raftlog.broker.long_work.walked_records import walk_records
 from raftlog.broker.network.responses import Slot
 from raftlog.broker.partition_lookup import (
     MOVED,

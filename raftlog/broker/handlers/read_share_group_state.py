@@ -6,6 +6,7 @@ Only other brokers send it. The leader's epoch is recorded, so its predecessors 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any, Final
 
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -19,11 +20,14 @@ API_KEY: Final = ApiKey.READ_SHARE_GROUP_STATE
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond once the leader epochs are committed."""
+    states: list[ShareState] = []
 
     def begin(key: SharePartitionKey, each: Any) -> asyncio.Future[ShareState]:
         return broker.share_states.read(ReadState(key, each.leader_epoch))
 
-    return await answer_partitions(broker, request, message, begin, _fields)
+    response = await answer_partitions(broker, request, message, begin, _fields, note=states.append)
+    letters = states[0].letters if len(states) == 1 else None
+    return response if letters is None else dataclasses.replace(response, letters=letters.encode())
 
 
 def _fields(make: Any, state: ShareState) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""TxnOffsetCommit 0-5 (KIP-98; member and generation since v3, KIP-447; adds its partition since v5, KIP-890)."""
+"""TxnOffsetCommit 0-6 (KIP-98; member and generation since v3, KIP-447; adds its partition since v5, KIP-890).
+
+Since v6 topics are named by their ids, and errors are those of OffsetCommit (KIP-1319).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidGroupId, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidGroupId, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -16,10 +19,12 @@ from raftlog.broker.handlers.shared.commit_response import (
     answered,
     check_size,
     commit_in_batches,
+    denied_code,
     rows_of,
+    topic_of,
 )
 from raftlog.broker.long_work.turns import each_part
-from raftlog.broker.rights import GROUP, TOPIC, TRANSACTIONAL_ID, demand, may, refusal
+from raftlog.broker.rights import GROUP, TRANSACTIONAL_ID, demand
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id
@@ -32,18 +37,17 @@ API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
 
 FIRST_ABORTABLE_VERSION: Final = 4
 FIRST_ADDING_VERSION: Final = 5
+FIRST_TOPIC_ID_VERSION: Final = 6
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond per partition once the offsets are in the transaction."""
     make = response_builders(API_KEY, request.api_version)
-
-    def topic(asked: Any, partitions: Iterator[Any]) -> Any:
-        return make.TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
-
     codes = _commit(broker, request, message)
     return make.TxnOffsetCommitResponse(
-        topics=await answered(message, codes, topic, make.TxnOffsetCommitResponsePartition)
+        topics=await answered(
+            message, codes, make.TxnOffsetCommitResponseTopic, make.TxnOffsetCommitResponsePartition
+        )
     )
 
 
@@ -67,6 +71,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
             batch,
             message.producer_id,
             message.producer_epoch,
+            request.api_version >= FIRST_TOPIC_ID_VERSION,
         )
         return broker.groups.commit_in_transaction(
             asked, message.transactional_id, dialect=_dialect(request.api_version)
@@ -87,17 +92,18 @@ async def _commits(
 ) -> dict[RequestRow, OffsetCommit]:
     """Return the offsets that can be committed, by row of the request. The other rows get their codes immediately."""
     commits: dict[RequestRow, OffsetCommit] = {}
-    image = broker.image()
     now_ms = broker.env.ages.latest_ms()
 
-    def look_up(asked: Any) -> tuple[TopicState | None, bool]:
-        allowed = may(broker, request, Operation.READ, TOPIC, asked.name, log_if_denied=True)
-        return image.topics.get(asked.name), allowed
+    def look_up(asked: Any) -> tuple[TopicState | None, int]:
+        topic = topic_of(broker, asked)
+        return topic, denied_code(broker, request, asked, topic)
 
     def add(place: RequestRow, each: Any) -> None:
-        topic, allowed = topics[place[0]]
-        if not allowed:
-            codes[place] = refusal(TOPIC).code
+        topic, denied = topics[place[0]]
+        if denied:
+            codes[place] = denied
+        elif topic is None and request.api_version >= FIRST_TOPIC_ID_VERSION:
+            codes[place] = UnknownTopicId.code
         elif topic is None or not 0 <= each.partition_index < len(topic.partitions):
             codes[place] = UnknownTopicOrPartition.code
         else:

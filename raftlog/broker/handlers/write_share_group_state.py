@@ -16,6 +16,7 @@ from raftlog.broker.long_work.turns import each_part
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.coordinator.share_state.share_state_requests import WriteState
 from raftlog.protocol.apis import ApiKey
+from raftlog.sharing.dead_letter import decode_dead_letters
 from raftlog.sharing.delivery import DeliveryState, StateBatch
 
 API_KEY: Final = ApiKey.WRITE_SHARE_GROUP_STATE
@@ -44,6 +45,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             each.start_offset,
             own,
             getattr(each, "delivery_complete_count", NO_COUNT),
+            decode_dead_letters(message.letters),
         )
         return broker.share_states.write(write)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,7 +30,15 @@ from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
 from raftlog.testing.progress import patient
 from raftlog_chaos.bench import measure, start
-from raftlog_chaos.bench.failover import AIMS, FAILOVER_FAULTS, NEXT_DEATH_S, FailoverRun, Outcome, Round
+from raftlog_chaos.bench.failover import (
+    AIMS,
+    FAILOVER_FAULTS,
+    NEXT_DEATH_S,
+    DeathsInTurn,
+    FailoverRun,
+    Outcome,
+    Round,
+)
 from raftlog_chaos.runs.landmarks import LANDMARKS, count_events
 
 NODES: Final = 3
@@ -46,6 +55,8 @@ SETTLE_S: Final = 3.0
 IDLE_S: Final = 10.0
 CREATE_TIMEOUT_S: Final = 60.0
 RECOVERED_RECORD_BYTES: Final = 1_000
+FILL_STEP_MB: Final = 500
+"""After so much more a line says how much is written."""
 LOGINS: Final = 2_000
 """The number of logins with each mechanism."""
 LOGINS_AIM: Final = 1_000.0
@@ -64,7 +75,7 @@ class BenchOptions:
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
-    data: Annotated[str, typer.Option(help="recovery: MB on each node, one cluster for each number")] = (
+    data: Annotated[str, typer.Option(help="recovery: MB on each node, in one cluster that grows")] = (
         "10,100,300"
     )
     output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table"
@@ -232,31 +243,51 @@ def _failover(options: BenchOptions) -> Iterator[Figure]:
 
 
 def _recovery(options: BenchOptions) -> Iterator[Figure]:
-    """Yield how soon a killed node is back, and whether that was soon enough for the next node's death."""
-    sizes = [int(each) for each in options.data.split(",")]
-    for megabytes, partitions in [*((each, PARTITIONS) for each in sizes), (sizes[0], MANY_PARTITIONS)]:
+    """Yield how soon a killed node is back, and whether that was soon enough for the next node's death.
+
+    The disk takes most of the time, so a cluster with more data is the former cluster with some more.
+    """
+    sizes = sorted(int(each) for each in options.data.split(","))
+    for partitions, steps in ((PARTITIONS, sizes), (MANY_PARTITIONS, sizes[:1])):
         with closing(Cluster(NODES)) as cluster:
             cluster.start()
             _create_topic(cluster, TOPIC, partitions)
-            sent = measure.throughput(
-                {"bootstrap.servers": cluster.bootstrap_servers},
-                TOPIC,
-                record_bytes=RECOVERED_RECORD_BYTES,
-                records=megabytes * 1_000_000 // RECOVERED_RECORD_BYTES,
-            )
-            deaths = FailoverRun(cluster, TOPIC, partitions=partitions).run_deaths_in_turn()
-        name = f"{megabytes} MB" if partitions == PARTITIONS else f"{partitions:,} partitions"
-        written = sent.records * RECOVERED_RECORD_BYTES / 1e6
-        note = (
-            f"{sent.failed} records failed"
-            if sent.failed
-            else f"kill -9 after {written:,.0f} MB, then its start"
-        )
-        yield Figure("recovery", f"{name}, ready", deaths.ready_s, "s", 1.0, note=note)
-        note = f"{deaths.cpu_s:.1f} s of CPU time, {deaths.read_mb:.0f} MB read"
-        yield Figure("recovery", f"{name}, in every ISR", deaths.in_sync_s, "s", 2.0, note=note)
-        note = f"worst gap, {NEXT_DEATH_S:.0f} s after the first one's start"
-        yield Figure("recovery", f"{name}, next node dies", deaths.gap_s, "s", 0.5, note=note)
+            for before, megabytes in pairwise((0, *steps)):
+                failed = _fill(cluster, megabytes - before)
+                deaths = FailoverRun(cluster, TOPIC, partitions=partitions).run_deaths_in_turn()
+                name = f"{megabytes:,} MB" if partitions == PARTITIONS else f"{partitions:,} partitions"
+                note = (
+                    f"{failed} records failed" if failed else f"kill -9 with {megabytes:,} MB, then its start"
+                )
+                yield from _back(name, deaths, note)
+
+
+def _fill(cluster: Cluster, megabytes: int) -> int:
+    """Write so much to each node; return how many records failed."""
+    printed_mb = 0
+
+    def print_progress(records: int) -> None:
+        nonlocal printed_mb
+        written_mb = records * RECOVERED_RECORD_BYTES // 1_000_000
+        if written_mb >= printed_mb + FILL_STEP_MB:
+            printed_mb = written_mb
+            _say(f"  {written_mb:,} of {megabytes:,} MB are written")
+
+    return measure.fill(
+        {"bootstrap.servers": cluster.bootstrap_servers},
+        TOPIC,
+        record_bytes=RECOVERED_RECORD_BYTES,
+        records=megabytes * 1_000_000 // RECOVERED_RECORD_BYTES,
+        on_progress=print_progress,
+    )
+
+
+def _back(name: str, deaths: DeathsInTurn, note: str) -> Iterator[Figure]:
+    yield Figure("recovery", f"{name}, ready", deaths.ready_s, "s", 1.0, note=note)
+    note = f"{deaths.cpu_s:.1f} s of CPU time, {deaths.read_mb:.0f} MB read"
+    yield Figure("recovery", f"{name}, in every ISR", deaths.in_sync_s, "s", 2.0, note=note)
+    note = f"worst gap, {NEXT_DEATH_S:.0f} s after the first one's start"
+    yield Figure("recovery", f"{name}, next node dies", deaths.gap_s, "s", 0.5, note=note)
 
 
 def _say_round(each: Round) -> None:

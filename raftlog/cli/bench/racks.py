@@ -1,8 +1,12 @@
-"""The part of `raftlog bench` about racks: how soon consumers read there, and the bytes that they fetch from others."""
+"""The part of `raftlog bench` about racks: how soon consumers read there, and the bytes that they fetch from others.
+
+Where this machine can make them, racks are network namespaces with slow links too.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,7 +14,7 @@ from typing import Any, Final
 
 from raftlog.base.config.broker import RACK_AWARE_SELECTOR
 from raftlog.cli.bench.figure import Figure
-from raftlog.testing.cluster import Cluster
+from raftlog.testing.cluster import Cluster, ClusterError
 from raftlog_chaos.bench import far_reads, measure
 from raftlog_chaos.sweep import silence
 
@@ -29,9 +33,10 @@ Make = Callable[..., Figure]
 def between_racks(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Figure]:
     """Yield what consumers in three racks, with a node in each, receive from other racks: by librdkafka's counters.
 
-    Before that, how soon they read at the followers in their racks, in the simulator.
+    Before that, how soon they read at the followers in their racks, in the simulator and in network namespaces.
     """
     yield from _at_followers(make)
+    yield from _apart(make)
     racks = {each: {"broker.rack": rack_of(each)} for each in NODES}
     settings = {"replica.selector.class": RACK_AWARE_SELECTOR}
     with closing(Cluster(len(NODES), settings=settings, node_settings=racks)) as cluster:
@@ -62,6 +67,30 @@ def _at_followers(make: Make) -> Iterator[Figure]:
         yield make(
             "racks", what, each.consumed_s * 1e3, "ms", round(each.bound_s * 1e3, 1), "at most", note=note
         )
+
+
+def _apart(make: Make) -> Iterator[Figure]:
+    """Yield the same and the bytes between racks, of processes with slow links between them."""
+    from raftlog_chaos.bench import rack_reads
+
+    try:
+        found = rack_reads.measure_rack_reads()
+    except (OSError, ClusterError) as error:
+        print(f"raftlog: no racks in network namespaces: {error}", file=sys.stderr)
+        return
+    apart = ", ".join(f"{delay_s * 1e3:g}" for delay_s in rack_reads.DELAYS_S.values())
+    note = f"one way between the racks: {apart} ms"
+    yield make("racks", "acks=all p50, namespaces", found.reads[0].produced_s * 1e3, "ms", note=note)
+    for each in found.reads:
+        what = f"{each.round_s * 1e3:g} ms away, namespaces"
+        yield make("racks", f"p50 at the leader, {what}", each.at_leader_s * 1e3, "ms")
+        bound = round(each.bound_s * 1e3, 1)
+        yield make("racks", f"p50 at a follower, {what}", each.at_follower_s * 1e3, "ms", bound, "at most")
+    read, *crossed = found.crossed
+    for where, size in zip(("without client.rack", "with client.rack"), crossed, strict=True):
+        if any(crossed):
+            note = f"of {read / 1e6:.0f} MB that are read, as the links count"
+            yield make("racks", f"between namespaces, {where}", size / 1e6, "MB", note=note)
 
 
 def rack_of(node_id: int) -> str:

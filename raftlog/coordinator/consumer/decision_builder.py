@@ -91,6 +91,8 @@ class DecisionContext(msgspec.Struct, frozen=True):
     """About how many bytes of matches one decision may record; at least one expression's."""
     epochs_bytes: int = 2**31 - 1
     """Bytes for a member's assignment epochs in its record; beyond it, all count as assigned in its epoch."""
+    first_epoch: int = 0
+    """The epoch in which a new group begins."""
 
 
 class DecisionBuilder:
@@ -117,7 +119,7 @@ class DecisionBuilder:
         """How many records there were before targets were computed."""
         self.state = NO_GROUP if state is None else state
         if state is None:
-            self.put(GroupEpochChanged(group_id, 0))
+            self.put(GroupEpochChanged(group_id, around.first_epoch))
 
     def put(self, *records: ConsumerRecord) -> None:
         """Add records."""

@@ -75,6 +75,7 @@ class ShareGroup:
         *,
         topics: TopicRegexResolver,
         history: GroupHistory,
+        first_epoch: Callable[[], int],
     ) -> None:
         self.runner = runner
         self.group_id = runner.tail.group_id
@@ -82,6 +83,7 @@ class ShareGroup:
         self._config = config
         self._topics = topics
         self._history = history
+        self._first_epoch = first_epoch
         self._topics_seen: int | None = None
         """The topics as the last decision saw them: the image's `topics_offset`."""
         self._retry_s = (
@@ -254,6 +256,7 @@ class ShareGroup:
             most_members=self._config.group_share_max_size,
             topics_changed=image.topics_offset != self._topics_seen,
             now=at.now,
+            first_epoch=self._first_epoch(),
         )
         builder = ShareDecisionBuilder(self.group_id, group.share, around)
         try:

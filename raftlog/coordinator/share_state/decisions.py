@@ -91,6 +91,7 @@ def decide_write(
         "start_offset": request.start_offset,
         "batches": request.batches,
         "delivery_complete_count": request.delivery_complete_count,
+        "letters": request.letters,
     }
     if state.updates < updates_per_snapshot:
         return Decision((ShareUpdate(request.key, state.snapshot_epoch, **change),))  # type: ignore[arg-type]

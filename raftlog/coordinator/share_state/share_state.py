@@ -13,6 +13,7 @@ import msgspec
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, decode_uuid, encode_uuid
+from raftlog.sharing.dead_letter import DeadLetters
 from raftlog.sharing.delivery import StateBatch
 from raftlog.sharing.state_batches import combine
 
@@ -61,6 +62,8 @@ class ShareState(msgspec.Struct, frozen=True):
     create_timestamp_ms: int = -1
     write_timestamp_ms: int = -1
     updates: int = 0
+    letters: DeadLetters | None = None
+    """The last dead letters, whose batch may not be in the dead-letter topic yet."""
 
     @property
     def exists(self) -> bool:
@@ -79,7 +82,7 @@ class ShareSnapshot(NamedTuple):
 
 
 class ShareUpdate(NamedTuple):
-    """A change of a state. `start_offset` is -1 if it is unchanged."""
+    """A change of a state. `start_offset` is -1 if it is unchanged, `letters` None."""
 
     key: SharePartitionKey
     snapshot_epoch: int
@@ -87,6 +90,7 @@ class ShareUpdate(NamedTuple):
     start_offset: int
     batches: tuple[StateBatch, ...]
     delivery_complete_count: int = NO_COUNT
+    letters: DeadLetters | None = None
 
 
 ShareRecord = ShareSnapshot | ShareUpdate
@@ -110,6 +114,7 @@ def _updated(state: ShareState, updates: list[ShareUpdate]) -> ShareState:
         start_offset=max(each.start_offset for each in updates),
         batches=tuple(batch for each in updates for batch in each.batches),
         delivery_complete_count=updates[-1].delivery_complete_count,
+        letters=next((each.letters for each in reversed(updates) if each.letters is not None), None),
     )
     return msgspec.structs.replace(after, updates=state.updates + len(updates))
 
@@ -121,6 +126,7 @@ def merge(
     start_offset: int,
     batches: tuple[StateBatch, ...],
     delivery_complete_count: int,
+    letters: DeadLetters | None = None,
 ) -> ShareState:
     """Return the state after an update. The start offset never goes back."""
     start_offset = max(start_offset, state.start_offset)
@@ -131,4 +137,5 @@ def merge(
         batches=combine((*state.batches, *batches), start_offset=max(start_offset, 0)),
         delivery_complete_count=delivery_complete_count,
         updates=state.updates + 1,
+        letters=letters or state.letters,
     )

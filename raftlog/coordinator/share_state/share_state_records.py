@@ -29,6 +29,7 @@ from raftlog.coordinator.share_state.share_state import (
     ShareState,
     ShareUpdate,
 )
+from raftlog.sharing.dead_letter import DeadLetters, decode_dead_letters
 from raftlog.sharing.delivery import DeliveryState, StateBatch
 
 SNAPSHOT: Final = 0
@@ -40,6 +41,9 @@ _BATCH: Final = Struct(">qqbhx")
 
 COMPLETE_COUNT_TAG: Final = 0
 """The number of completed records (KIP-1226)."""
+
+LETTERS_TAG: Final = 0x7261
+"""The dead letters: raftlog's own field, far from Kafka's. Readers skip tags that they do not know (KIP-482)."""
 
 
 def encode(record: ShareRecord) -> KeyValue:
@@ -82,7 +86,7 @@ def _snapshot(state: ShareState) -> bytes:
             I64.pack(state.create_timestamp_ms),
             I64.pack(state.write_timestamp_ms),
             compact_array(state.batches, _batch),
-            _tags(state.delivery_complete_count),
+            _tags(state.delivery_complete_count, state.letters),
         )
     )
 
@@ -95,7 +99,7 @@ def _update(record: ShareUpdate) -> bytes:
             I32.pack(record.leader_epoch),
             I64.pack(record.start_offset),
             compact_array(record.batches, _batch),
-            _tags(record.delivery_complete_count),
+            _tags(record.delivery_complete_count, record.letters),
         )
     )
 
@@ -104,13 +108,14 @@ def _batch(batch: StateBatch) -> bytes:
     return _BATCH.pack(*batch)
 
 
-def _tags(delivery_complete_count: int) -> bytes:
+def _tags(delivery_complete_count: int, letters: DeadLetters | None) -> bytes:
     """Return the tagged fields; a field with its default value is left out, as in Kafka."""
     return tagged(
         {
             COMPLETE_COUNT_TAG: b""
             if delivery_complete_count == NO_COUNT
-            else I32.pack(delivery_complete_count)
+            else I32.pack(delivery_complete_count),
+            LETTERS_TAG: b"" if letters is None else letters.encode(),
         }
     )
 
@@ -128,15 +133,17 @@ def _read_snapshot(value: bytes) -> ShareState:
     snapshot_epoch, state_epoch, leader_epoch = fields.int32(), fields.int32(), fields.int32()
     start_offset, create_timestamp_ms, write_timestamp_ms = fields.int64(), fields.int64(), fields.int64()
     batches = tuple(_read_batches(fields))
+    complete_count, letters = _read_tags(fields)
     return ShareState(
         snapshot_epoch,
         state_epoch,
         leader_epoch,
         start_offset,
         batches,
-        _read_complete_count(fields),
+        complete_count,
         create_timestamp_ms,
         write_timestamp_ms,
+        letters=letters,
     )
 
 
@@ -144,7 +151,7 @@ def _read_update(key: SharePartitionKey, value: bytes) -> ShareUpdate:
     fields = _value_reader(value)
     snapshot_epoch, leader_epoch, start_offset = fields.int32(), fields.int32(), fields.int64()
     batches = tuple(_read_batches(fields))
-    return ShareUpdate(key, snapshot_epoch, leader_epoch, start_offset, batches, _read_complete_count(fields))
+    return ShareUpdate(key, snapshot_epoch, leader_epoch, start_offset, batches, *_read_tags(fields))
 
 
 def _read_batches(fields: FieldReader) -> Iterator[StateBatch]:
@@ -162,6 +169,7 @@ def _read_batches(fields: FieldReader) -> Iterator[StateBatch]:
             raise CorruptMessage(f"delivery state {state} is unknown") from error
 
 
-def _read_complete_count(fields: FieldReader) -> int:
+def _read_tags(fields: FieldReader) -> tuple[int, DeadLetters | None]:
     tags = fields.tagged()
-    return FieldReader(tags[COMPLETE_COUNT_TAG]).int32() if COMPLETE_COUNT_TAG in tags else NO_COUNT
+    count = FieldReader(tags[COMPLETE_COUNT_TAG]).int32() if COMPLETE_COUNT_TAG in tags else NO_COUNT
+    return count, decode_dead_letters(bytes(tags.get(LETTERS_TAG, b"")))

@@ -7,6 +7,7 @@ import msgspec
 from raftlog.base.config.setting import INT_MAX
 from raftlog.base.types import NO_EPOCH, NO_OFFSET
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
+from raftlog.sharing.dead_letter import DeadLetters
 from raftlog.sharing.delivery import StateBatch
 
 
@@ -41,3 +42,4 @@ class WriteState(msgspec.Struct, frozen=True):
     start_offset: int
     batches: tuple[StateBatch, ...] = ()
     delivery_complete_count: int = NO_COUNT
+    letters: DeadLetters | None = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import InvalidRequest, NotLeaderOrFollower, OffsetNotAvailable
@@ -275,7 +276,7 @@ async def test_half_a_claim_is_refused(claim: dict[str, int]) -> None:
     assert (answer.error_code, answer.producer_id, fake.blocks) == (InvalidRequest.code, -1, 0)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_api_versions_lists_what_has_a_handler(version: int) -> None:
     """An API that is not built is not advertised."""
     pipe = FakePartitionServer().connect()
@@ -302,6 +303,25 @@ async def test_a_client_must_name_itself_properly(name: str) -> None:
     make = request_builders(18, 3)
     message = make.ApiVersionsRequest(client_software_name=name, client_software_version="1")
     assert (await ask(pipe, 18, 3, message)).error_code == 42
+
+
+async def test_a_client_that_means_another_broker_begins_again_at_its_bootstrap_servers() -> None:
+    """KIP-1242: REBOOTSTRAP_REQUIRED for another cluster or broker, INVALID_REQUEST for one without the other."""
+    fake = FakePartitionServer()
+    fake.image = msgspec.structs.replace(fake.image, cluster_id="ours")
+    make = request_builders(18, 5)
+
+    async def code_for(cluster_id: str | None, node_id: int) -> int:
+        named = {"client_software_name": "a-client", "client_software_version": "1"}
+        message = make.ApiVersionsRequest(**named, cluster_id=cluster_id, node_id=node_id)
+        answer = await ask(fake.connect(), 18, 5, message)
+        assert bool(answer.api_keys) == (answer.error_code == 0)
+        return int(answer.error_code)
+
+    own = fake.broker.config.node_id
+    assert [await code_for(None, -1), await code_for("ours", own)] == [0, 0]
+    assert [await code_for("theirs", own), await code_for("ours", own + 1)] == [129, 129]
+    assert [await code_for(None, own), await code_for("ours", -1)] == [42, 42]
 
 
 def test_what_clients_are_likely_to_send_is_warmed_up() -> None:

@@ -58,7 +58,15 @@ def transactional(node: GroupBroker, *codes: int) -> Coordinator:
 
 
 async def pend(
-    node: GroupBroker, version: int, offset: int, *, epoch: int = 0, topic: str = "t", group: str = "g"
+    node: GroupBroker,
+    version: int,
+    offset: int,
+    *,
+    epoch: int = 0,
+    topic: str = "t",
+    topic_id: UUID = TOPIC_ID,
+    group: str = "g",
+    **fields: Any,
 ) -> list[int]:
     """Commit an offset in the transaction; the error codes."""
     partition = {
@@ -74,8 +82,17 @@ async def pend(
         group_id=group,
         producer_id=PRODUCER,
         producer_epoch=epoch,
-        topics=[{"_": "TxnOffsetCommitRequestTopic", "name": topic, "partitions": [partition]}],
+        topics=[
+            {
+                "_": "TxnOffsetCommitRequestTopic",
+                "name": topic,
+                "topic_id": topic_id,
+                "partitions": [partition],
+            }
+        ],
+        **fields,
     )
+    assert getattr(answer.topics[0], "topic_id", topic_id) == topic_id
     return [each.error_code for each in answer.topics[0].partitions]
 
 
@@ -141,6 +158,24 @@ def test_offsets_of_a_transaction_wait_for_its_marker(version: int) -> None:
         assert await fetch(node, 7) == (-1, 88)
         assert await end(node, 1) == 0
         assert await fetch(node, 7) == (43, 0)
+
+    run_scenario(scenario)
+
+
+@versions(txn_offset_commit)
+def test_errors_about_topics_and_groups_are_of_the_version(version: int) -> None:
+    """Since version 6, which names topics by ids: UNKNOWN_TOPIC_ID, and GROUP_ID_NOT_FOUND for a group that is not
+    there (KIP-1319). Before it these are UNKNOWN_TOPIC_OR_PARTITION and ILLEGAL_GENERATION.
+    """
+
+    async def scenario(node: GroupBroker) -> None:
+        transactional(node)
+        has_ids = version >= 6
+        assert await pend(node, version, 42, topic="nowhere", topic_id=UUID(int=99)) == [
+            100 if has_ids else 3
+        ]
+        if version >= 3:
+            assert await pend(node, version, 42, group="gone", generation_id=3) == [69 if has_ids else 22]
 
     run_scenario(scenario)
 

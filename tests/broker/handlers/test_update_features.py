@@ -94,7 +94,7 @@ async def test_api_versions_has_the_levels_in_force() -> None:
         "metadata.version": (25, 30),
         "group.version": (0, 1),
         "transaction.version": (0, 2),
-        "share.version": (0, 1),
+        "share.version": (0, 2),
         "kraft.version": (0, 1),
         "raftlog.metadata.version": (0, NEWEST_METADATA_LEVEL),
     }

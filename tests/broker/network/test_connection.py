@@ -199,7 +199,7 @@ async def test_an_unknown_version_of_api_versions_gets_version_0_with_the_known_
     answer = pipe.answer(18, 0)
     assert answer.error_code == 35
     ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert ranges == {18: (0, 4)}
+    assert ranges == {18: (0, 5)}
 
 
 async def test_a_full_row_of_slots_stops_reading_until_one_is_answered() -> None:

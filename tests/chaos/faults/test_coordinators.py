@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from raftlog_chaos.faults.fault import AtCoordinator
+from raftlog_chaos.faults.links import CutFromCoordinator
 from raftlog_chaos.testbeds.testbed import ClusterState, PartitionView
 
 ALL = frozenset({1, 2, 3})
@@ -41,6 +42,18 @@ def test_a_coordinator_that_is_paused_already_is_left_alone():
     """And a partition without a leader has no coordinator."""
     seen = view(frozenset({2}), **{"transaction_state-0": 2, "transaction_state-1": None})
     assert coordinator(seen, 1) is None
+
+
+def test_a_leader_is_cut_from_a_coordinator_on_another_node():
+    """Both ways; from another node, if the coordinator leads every partition. A cluster of one has no such link."""
+
+    def links(seen):
+        return list(CutFromCoordinator().pick_links(seen, None, random.Random(1))[1])
+
+    assert sorted(links(view(**{"share_group_state-0": 3}))) == [(1, 3), (3, 1)]
+    alone = view(**{"share_group_state-0": 1})
+    assert {each for pair in links(alone) for each in pair} in ({1, 2}, {1, 3})
+    assert links(alone._replace(running=frozenset({1}))) == links(view()) == []
 
 
 def test_a_cluster_whose_coordinators_partitions_are_not_in_sync_is_not_whole():

@@ -221,11 +221,12 @@ def test_a_group_has_a_session_timeout_of_its_own() -> None:
     setup.stable("m", group_id="other")
     own = {("group", "g"): {"share.session.timeout.ms": "6000"}}
     setup.image = msgspec.structs.replace(setup.image, configs=own)
-    setup.accepted("m", 2)
-    setup.accepted("m", 2, group_id="other")
+    epoch, other = setup.epoch_of("m"), setup.epoch_of("m", "other")
+    setup.accepted("m", epoch)
+    setup.accepted("m", other, group_id="other")
     setup.pass_time(7.0)
-    assert setup.refused("m", 2) is UnknownMemberId
-    assert setup.accepted("m", 2, group_id="other").epoch == 2
+    assert setup.refused("m", epoch) is UnknownMemberId
+    assert setup.accepted("m", other, group_id="other").epoch == other
 
 
 def test_a_wrong_member_epoch_is_refused() -> None:
@@ -464,6 +465,24 @@ def test_the_states_of_a_group_are_deleted_before_it() -> None:
     end(setup, deleted=frozenset({U}))
     assert setup.ask(setup.coordinator.delete, delete, at=setup.moment) is None
     assert setup.replayed() == {}
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_new_group_begins_after_the_epochs_of_the_deleted_group(fails_over: bool) -> None:
+    """So share coordinators recognise requests for the deleted group that come late."""
+    setup = Setup()
+    for _ in range(5):
+        setup.stable("m")
+        setup.accepted("m", -1)
+    change = setup.ask(setup.coordinator.delete, DeleteGroup("g"), at=setup.moment)
+    end(setup, deleted=frozenset({T}))
+    assert setup.ask(setup.coordinator.delete, DeleteGroup("g"), at=setup.moment) is None
+    if fails_over:
+        setup.fail_over()
+        setup.commit()
+    work = setup.accepted("m", 0).work
+    assert work is not None
+    assert work.state_epoch > change.state_epoch > 10
 
 
 def test_other_groups_have_no_share_offsets() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +15,10 @@ from raftlog.coordinator.share_state.share_state import (
     ShareSnapshot,
     ShareState,
     ShareUpdate,
+    merge,
 )
 from raftlog.coordinator.share_state.share_state_records import decode, encode
+from raftlog.sharing.dead_letter import DeadLetters
 from raftlog.sharing.delivery import DeliveryState, StateBatch
 
 KEY = SharePartitionKey("work", UUID("00112233-4455-6677-8899-aabbccddeeff"), 3)
@@ -58,6 +61,21 @@ def test_an_update_is_apache_kafkas() -> None:
     """The bytes are of the ShareUpdateKey and ShareUpdateValue of Apache Kafka 4.3.0, with the count of KIP-1226."""
     key, value = encode(UPDATE)
     assert (key.hex(), (value or b"").hex()) == (UPDATE_KEY, UPDATE_VALUE)
+
+
+def test_dead_letters_are_a_field_of_raftlogs_own() -> None:
+    """Apache Kafka skips its tag. It survives the round trip in snapshots and updates."""
+    letters = DeadLetters(9, 4, 100, 109, 5, KEY.topic_id, 2)
+    update = UPDATE._replace(letters=letters)
+    snapshot = ShareSnapshot(KEY, msgspec.structs.replace(STATE, letters=letters))
+    assert decode(*encode(update)) == update
+    assert decode(*encode(snapshot)) == snapshot
+    assert (
+        merge(
+            STATE, leader_epoch=5, start_offset=-1, batches=(), delivery_complete_count=0, letters=letters
+        ).letters
+        == letters
+    )
 
 
 def test_a_key_is_hashed_as_in_apache_kafka() -> None:

@@ -143,7 +143,7 @@ def client_software(s: Session, row: tuple[str, str]) -> None:
     s.observe("are there APIs", bool(answer["api_keys"]))
 
 
-@history({str(version): version for version in (5, 99, 2**15 - 1, -1)})
+@history({str(version): version for version in (99, 2**15 - 1, -1)})
 def unsupported_version(s: Session, version: int) -> None:
     """A version of ApiVersions that is not known is answered in version 0, with the versions of that API."""
     body = struct.pack(">hhihb", 18, version, 7, -1, 0)

@@ -7,8 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidCommitOffsetSize, KafkaError
+from raftlog.base.errors import NONE, InvalidCommitOffsetSize, KafkaError
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.rights import TOPIC, may, refusal
 from raftlog.coordinator.group_requests import OffsetCommit
+from raftlog.metadata.image import TopicState
+from raftlog.security.acls import Operation
 
 MAX_OFFSETS: Final = 10_000
 """Offsets of one request. Apache Kafka has no such bound, but the same error for what is beyond its largest batch:
@@ -40,6 +44,22 @@ def check_size(message: Any) -> None:
         raise InvalidCommitOffsetSize(f"a request may commit at most {MAX_OFFSETS} offsets, not {count}")
 
 
+def topic_of(broker: BrokerContext, asked: Any) -> TopicState | None:
+    """Return a topic of a request, by its name or id; None if it does not exist."""
+    image = broker.image()
+    if hasattr(asked, "name"):
+        return image.topics.get(asked.name)
+    return None if asked.topic_id is None else image.topic_by_id(asked.topic_id)
+
+
+def denied_code(broker: BrokerContext, request: RequestContext, asked: Any, topic: TopicState | None) -> int:
+    """Return the error code for a topic that the sender may not read, 0 for any other."""
+    name = topic.name if topic is not None else getattr(asked, "name", None)
+    if name is None or may(broker, request, Operation.READ, TOPIC, name, log_if_denied=True):
+        return NONE
+    return refusal(TOPIC).code
+
+
 async def commit_in_batches(
     commits: Mapping[RequestRow, OffsetCommit],
     commit: Callable[[tuple[OffsetCommit, ...]], Awaitable[tuple[int, ...]]],
@@ -57,15 +77,9 @@ async def commit_in_batches(
 
 
 async def answered(
-    message: Any,
-    codes: Awaitable[Codes],
-    topic_of: Callable[[Any, Iterator[Any]], Any],
-    make: Any,
+    message: Any, codes: Awaitable[Codes], make_topic: Callable[..., Any], make_partition: Callable[..., Any]
 ) -> Iterator[Any]:
-    """Return the topics of a response: each partition with its code, or with the error raised for all.
-
-    `make` builds partitions of the response. `topic_of` builds a topic from a requested topic and its partitions.
-    """
+    """Return the topics of a response: each partition with its code, or with the error raised for all."""
     try:
         found = await codes
     except KafkaError as error:
@@ -73,6 +87,13 @@ async def answered(
 
     def partitions(row: int, asked: Any) -> Iterator[Any]:
         for column, each in enumerate(asked.partitions):
-            yield make(partition_index=each.partition_index, error_code=found[row, column])
+            yield make_partition(partition_index=each.partition_index, error_code=found[row, column])
 
-    return (topic_of(asked, partitions(row, asked)) for row, asked in enumerate(message.topics))
+    return (
+        make_topic(
+            name=getattr(asked, "name", None),
+            topic_id=getattr(asked, "topic_id", None),
+            partitions=partitions(row, asked),
+        )
+        for row, asked in enumerate(message.topics)
+    )

@@ -38,6 +38,7 @@ async def describe_deliveries(broker: BrokerContext, question: DeliveriesQuestio
         led.record.history.evicted_ms,
         config.share_delivery_count_limit,
         config.share_record_lock_duration_ms,
+        dead_letter_topic=config.errors_deadletterqueue_topic_name,
     )
     if question.topic_id is None or question.offset == ANY_OFFSET:
         keys = await _keys(broker, led, question.group_id)
@@ -98,6 +99,8 @@ def _partition(led: LedSharePartitions, key: SharePartitionKey) -> LedPartition 
         round(found.oldest_lock_s * 1000),
         dict(in_flight.deliveries),
         found.is_full,
+        in_flight.archiving,
+        found.letters_failed,
     )
 
 

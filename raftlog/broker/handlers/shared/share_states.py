@@ -41,13 +41,18 @@ async def answer_partitions(
     message: Any,
     begin: Begin,
     fields: Callable[[Any, Any], dict[str, Any]] = lambda make, outcome: {},
+    *,
+    note: Callable[[Any], None] = lambda outcome: None,
 ) -> Any:
     """Return the response once all partitions have their outcome, each with its own error.
 
-    `fields` returns the fields of a successful partition, beside its index.
+    `fields` returns the fields of a successful partition, beside its index. `note` is called with its outcome before.
     """
     make = response_builders(request.api_key, request.api_version)
     ended = await together(broker.env, _partitions(message), partial(_begin, begin))
+    for _, outcome in ended:
+        if not isinstance(outcome, KafkaError):
+            note(outcome)
     outcomes = iter(ended)
 
     def results(topic: Any) -> Iterator[Any]:
