@@ -42,6 +42,8 @@ class RabbitMq(Daemons):
     title = "RabbitMQ quorum queues"
     kinds = frozenset({"connections", "queue"})
     acks = frozenset({"all"})
+    warm_up_s = 0.0
+    """Its client here has no load that would warm it up, and its code is compiled before it runs."""
     hello = b"AMQP\0\0\x09\x01"
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
