@@ -9,11 +9,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from raftlog.base.errors import (
+    NONE,
+    BrokerNotAvailable,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RequestTimedOut,
+)
 from raftlog.records.batch import build_batch, new_record
 from raftlog.testing.progress import Wait, patient, signs_of_descendants
 from raftlog_chaos.workloads.producer import produce_request
 from raftlog_chaos.workloads.raw_client import AWAY, PRODUCE, Client
-from raftlog_chaos.workloads.share_member import ACCEPT, ShareMember
+from raftlog_chaos.workloads.share_member import ACCEPT, Ack, ShareMember
 
 PATIENCE_S: Final = 60.0
 HEARTBEAT_S: Final = 5.0
@@ -23,6 +31,17 @@ AT_ONCE: Final = 100
 """The most records that a worker takes at once."""
 RECORD_BYTES: Final = 100
 LOOK_S: Final = 0.01
+NOT_NOW: Final = frozenset(
+    error.code
+    for error in (
+        BrokerNotAvailable,
+        CoordinatorLoadInProgress,
+        CoordinatorNotAvailable,
+        NotCoordinator,
+        RequestTimedOut,
+    )
+) | {NONE}
+"""The errors of an acknowledgement that may pass while its records are locked."""
 
 
 class Worker:
@@ -57,34 +76,47 @@ class Worker:
                 self.has_joined = True
             self._beat_at = self._loop.time() + HEARTBEAT_S
         answer = await self.member.fetch(max_records=AT_ONCE, batch_size=AT_ONCE)
-        if await self._is_refused(answer):
+        if any(_codes(answer)):
+            await self._begin_again()
             return
         self.looked_at = self._loop.time()
-        acquired = [
-            each for topic in answer.responses for part in topic.partitions for each in part.acquired_records
-        ]
-        if not acquired:
-            return
-        acks = [(each.first_offset, each.last_offset, [ACCEPT]) for each in acquired]
-        if not await self._is_refused(await self.member.acknowledge(*acks)):
+        parts = [part for topic in answer.responses for part in topic.partitions]
+        acquired = [each for part in parts for each in part.acquired_records]
+        if acquired and await self._accept(
+            [(each.first_offset, each.last_offset, [ACCEPT]) for each in acquired]
+        ):
             self.accepted += sum(each.last_offset - each.first_offset + 1 for each in acquired)
 
-    async def _is_refused(self, answer: Any) -> bool:
-        """Return whether a response has an error; then look for the leader, and begin another session."""
-        parts = [part for topic in answer.responses for part in topic.partitions]
-        if not answer.error_code and not any(part.error_code for part in parts):
-            return False
+    async def _accept(self, acks: Sequence[Ack]) -> bool:
+        """Acknowledge records, again while their state cannot be written; return whether that succeeded."""
+        while True:
+            codes = _codes(await self.member.acknowledge(*acks))
+            if not any(codes):
+                return True
+            if not NOT_NOW.issuperset(codes):
+                await self._begin_again()
+                return False
+            self.errors += 1
+            await asyncio.sleep(BACKOFF_S)
+
+    async def _begin_again(self) -> None:
+        """Look for the leader, and begin another session."""
         self.errors += 1
         self.member.epoch = 0
         await asyncio.sleep(BACKOFF_S)
         await self._refresh()
-        return True
 
     async def _refresh(self) -> None:
         try:
             await self.member.client.refresh(self.member.topic)
         except AWAY:
             await asyncio.sleep(BACKOFF_S)
+
+
+def _codes(answer: Any) -> list[int]:
+    """Return the error codes of a response, of which most are 0."""
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    return [int(answer.error_code), *(int(part.error_code) for part in parts)]
 
 
 class QueueLoad:
