@@ -6,11 +6,19 @@ WAIT says that both replicas have received the command. A worker knows that its 
 from __future__ import annotations
 
 import socket
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 from raftlog_chaos.compare.clients.queue import Accepting, measure_queue
-from raftlog_chaos.compare.clients.redis import ANSWER_S, RECEIVED_AT_ONCE, REPLICAS, WAIT_MS, words
+from raftlog_chaos.compare.clients.redis import (
+    ANSWER_S,
+    CONNECTIONS,
+    RECEIVED_AT_ONCE,
+    REPLICAS,
+    WAIT_MS,
+    words,
+)
 from raftlog_chaos.compare.clients.speech import main
 from raftlog_chaos.compare.loads import Answer, Load
 
@@ -35,7 +43,14 @@ class RedisConnection:
 
     def ask(self, commands: bytes, count: int = 1) -> list[Any]:
         """Send commands, and return their answers. Raises Refusal."""
+        self.send(commands)
+        return self.answers(count)
+
+    def send(self, commands: bytes) -> None:
         self._socket.sendall(commands)
+
+    def answers(self, count: int) -> list[Any]:
+        """Return the answers of commands that were sent. Raises Refusal."""
         return [self._answer() for _ in range(count)]
 
     def _answer(self) -> Any:
@@ -69,26 +84,31 @@ class RedisConnection:
 
 
 class _Queue:
-    """The streams of a load, and the connections of its producer and workers."""
+    """The streams of a load, and the connections of its producer and workers.
+
+    WAIT blocks a connection, so that the producer has several.
+    """
 
     def __init__(self, load: Load, accepting: Accepting) -> None:
         self._load = load
         self._accepting = accepting
-        self._producer = RedisConnection(load)
+        self._producers = deque((RedisConnection(load), 0) for _ in range(CONNECTIONS))
+        """The connections, with the number of answers that are due on each."""
         self._keys = [f"{load.topic}-{each}".encode() for each in range(load.partitions)]
         for key in self._keys:
-            self._producer.ask(words(b"XGROUP", b"CREATE", key, GROUP, b"0", b"MKSTREAM"))
+            self._producers[0][0].ask(words(b"XGROUP", b"CREATE", key, GROUP, b"0", b"MKSTREAM"))
 
     def send(self, records: Sequence[bytes]) -> None:
-        """Add records, and return once both replicas have them."""
-        first = self._accepting.sent
+        """Add records on the connection that was used least recently, once both replicas have its former records."""
+        producer, due = self._producers.popleft()
+        if due and producer.answers(due)[-1] < REPLICAS:
+            raise Refusal("a replica did not receive the records in time")
         adds = (
             words(b"XADD", self._keys[number % len(self._keys)], b"*", b"d", each)
-            for number, each in enumerate(records, first)
+            for number, each in enumerate(records, self._accepting.sent)
         )
-        *_, replicas = self._producer.ask(b"".join(adds) + WAIT, len(records) + 1)
-        if replicas < REPLICAS:
-            raise Refusal("a replica did not receive the records in time")
+        producer.send(b"".join(adds) + WAIT)
+        self._producers.append((producer, len(records) + 1))
 
     def work(self, worker: int) -> None:
         """Take records and accept them, for ever."""
