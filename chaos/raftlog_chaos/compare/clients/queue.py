@@ -20,6 +20,8 @@ AT_ONCE: Final = 500
 """The most records that the producer sends at once."""
 BEGIN_S: Final = 25.0
 """The time in which each worker should have accepted a record. A worker that has not counts all the same."""
+SETTLE_S: Final = 3.0
+"""The time in which the first records should be accepted: they had to wait until all workers had begun."""
 DRAIN_S: Final = 5.0
 PAUSE_S: Final = 0.0005
 STAMP_BYTES: Final = 20
@@ -146,6 +148,8 @@ def measure_queue(load: Load, accepting: Accepting, send: Send, work: Callable[[
         producer.pace(load.warmup_s)
     else:
         producer.fill(time.perf_counter() + load.warmup_s)
+        until = time.perf_counter() + SETTLE_S
+        producer.fill(until, is_enough=lambda: accepting.accepted >= 2 * load.locks)
     clock.begin()
     accepting.begin()
     if load.rate:
