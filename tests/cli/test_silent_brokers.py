@@ -14,6 +14,7 @@ from raftlog.cli.tree import load
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
+from tests.client.scripted_broker import SILENT, ScriptedBroker
 
 ARGUMENTS: Final = {
     "acl add": "--topic t --allow-principal User:a --producer",
@@ -147,6 +148,16 @@ def test_where_one_broker_of_three_hangs_no_command_ends_with_a_traceback(asked:
             code, out, said = run(name, cluster.nodes[asked].address, cluster.admin_url(asked), "-m", "1")
             assert code != exits.USAGE, f"{name}: {said}"
             assert code == exits.OK or said.startswith("raftlog: ") or out, f"{name}: {code}, {said}"
+
+
+def test_brokers_without_a_controller_are_not_called_silent() -> None:
+    """They answer what they know themselves, and forward what only a controller decides."""
+    with ScriptedBroker(lambda *_request: SILENT) as broker:
+        where = f"{broker.host}:{broker.port}"
+        for name in ("topic create", "partition elect", "broker unregister"):
+            code, _, said = run(name, where, f"http://{where}", "-m", "0.3")
+            assert code == exits.UNREACHABLE, name
+            assert "no broker" not in said and "controller" in said and where in said, name
 
 
 def test_a_command_without_an_address_says_how_to_start_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
