@@ -48,7 +48,7 @@ def _resolved(node: Any, space: str) -> Any:
     if len(node) == 1 and isinstance(kind, str | dict | list):
         return _resolved(kind, space)
     found = dict(node)
-    if kind in NAMED and isinstance(node.get("name"), str):
+    if isinstance(kind, str) and kind in NAMED and isinstance(node.get("name"), str):
         found["name"] = _full_name(node, space)
         found.pop("namespace", None)
         space = found["name"].rpartition(".")[0]

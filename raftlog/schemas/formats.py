@@ -59,15 +59,21 @@ def demand_package(kind: Kind) -> None:
 
 def identity(schema: Schema) -> bytes:
     """Return 16 bytes that are the same for the same schema with the same references, in whatever layout."""
-    try:
-        text = format_of(schema.kind).canonical(schema.text)
-    except (SchemaError, RecursionError):  # another registry wrote it, with other limits
-        text = schema.text
     whole = msgspec.json.encode(
-        (schema.kind, text, schema.references, schema.metadata or None, schema.rule_set or None),
+        (schema.kind, _text_of(schema), schema.references, schema.metadata or None, schema.rule_set or None),
         order="sorted",
     )
     return hashlib.md5(whole, usedforsecurity=False).digest()
+
+
+def _text_of(schema: Schema) -> str:
+    """Return the canonical text; the text itself of a schema that this registry would refuse."""
+    try:
+        found = format_of(schema.kind).canonical(schema.text)
+        found.encode()
+    except Exception:  # others wrote it to the log, which has to be read on
+        return schema.text
+    return found
 
 
 def guid_of(schema_identity: bytes) -> str:

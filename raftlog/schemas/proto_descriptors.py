@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from raftlog.schemas.errors import invalid_schema, too_large
-from raftlog.schemas.proto_model import Field, Message, ProtoFile
+from raftlog.schemas.proto_model import Field, Message, ProtoFile, name_within
 from raftlog.schemas.schema import MAX_DEPTH
 
 Value = int | bytes
@@ -55,7 +55,7 @@ def decode_descriptor(content: bytes) -> ProtoFile:
     """Return the file of a descriptor. Raises SchemaError."""
     try:
         return _file(content)
-    except (_Cut, UnicodeDecodeError, AttributeError, TypeError):
+    except (_Cut, AttributeError, TypeError, ValueError):
         raise invalid_schema("it is neither a .proto text nor a descriptor in base64") from None
 
 
@@ -141,13 +141,13 @@ def _collect(
     """Collect a message with the messages and enums within it."""
     if depth > MAX_DEPTH:
         raise too_large(f"its messages are nested deeper than {MAX_DEPTH}")
-    name = f"{scope}.{_name_of(content)}" if scope else _name_of(content)
+    name = name_within(scope, _name_of(content))
     messages[name] = content
     for number, value in _fields(content):
         if number == 3:
             _collect(_bytes(value), name, messages, enums, depth=depth + 1)
         elif number == 4:
-            enums[f"{name}.{_name_of(_bytes(value))}"] = _bytes(value)
+            enums[name_within(name, _name_of(_bytes(value)))] = _bytes(value)
 
 
 def _is_map_entry(content: bytes) -> bool:

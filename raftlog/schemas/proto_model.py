@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from raftlog.schemas.errors import too_large
+
+NAME_MAX_CHARS: Final = 1_000
+"""Of a type's name with the messages around it, which the names of all types within it repeat."""
 
 
 class Field(NamedTuple):
@@ -31,3 +36,11 @@ class ProtoFile(NamedTuple):
     imports: tuple[str, ...]
     messages: Mapping[str, Message]
     enums: Mapping[str, Mapping[int, str]]
+
+
+def name_within(scope: str, name: str) -> str:
+    """Return the name of a type within a message, or within "". Raises SchemaError."""
+    found = f"{scope}.{name}" if scope else name
+    if len(found) > NAME_MAX_CHARS:
+        raise too_large(f"the name of a type has more than {NAME_MAX_CHARS} characters")
+    return found

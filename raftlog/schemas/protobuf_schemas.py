@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
-from raftlog.schemas.errors import invalid_schema, too_large
+from raftlog.schemas.errors import SchemaError, invalid_schema, too_large
 from raftlog.schemas.proto_descriptors import decode_descriptor, descriptor_of
-from raftlog.schemas.proto_model import Field, Message, ProtoFile
+from raftlog.schemas.proto_model import Field, Message, ProtoFile, name_within
 from raftlog.schemas.schema import MAX_DEPTH, MAX_PARTS, TEXT_MAX_CHARS, Named
 
 PROTO_MAX_CHARS: Final = 64 * 1024
 """Of a text; a descriptor may have as many characters as other schemas."""
 _TOKEN: Final = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[\w.]+|[^\s\w]""", re.DOTALL
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|[\w.]+|[^\s\w]""", re.DOTALL
 )
+"""Each token begins where the last ended, also a string or a comment without an end: no character is read twice."""
+MOST_MESSAGES: Final = 20
 WIRE_GROUPS: Final = (
     frozenset({"int32", "uint32", "int64", "uint64", "bool"}),
     frozenset({"sint32", "sint64"}),
@@ -38,10 +41,11 @@ def stored_text(text: str) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a text without comments and layout; a descriptor is its own."""
+    """Return a text without comments and layout; a descriptor is its own. Raises SchemaError."""
+    _check_size(text)
     if descriptor_of(text) is not None:
         return text.strip()
-    return " ".join(each for each in _tokens(text))
+    return " ".join(_tokens(text))
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -92,6 +96,8 @@ def _parse_text(text: str) -> ProtoFile:
         return _Reader(parsed).file()
     except RecursionError:
         raise too_large("it is nested too deeply") from None
+    except SchemaError:
+        raise
     except Exception as error:  # the package and its grammar raise many kinds
         raise invalid_schema(f"{type(error).__name__}: {str(error)[:300]}") from None
 
@@ -151,12 +157,12 @@ class _Reader:
     def _take(self, element: Any, scope: str) -> None:
         kind = type(element).__name__
         if kind == "Message":
-            name = f"{scope}.{element.name}" if scope else element.name
+            name = name_within(scope, element.name)
             self._messages[name] = Message(name, tuple(self._fields(element.elements, "")))
             for each in element.elements:
                 self._take(each, name)
         elif kind == "Enum":
-            name = f"{scope}.{element.name}" if scope else element.name
+            name = name_within(scope, element.name)
             values = [each for each in element.elements if type(each).__name__ == "EnumValue"]
             self._enums[name] = {each.number: each.name for each in values}
 
@@ -190,7 +196,7 @@ def _resolved(kind: str, scope: str, named: set[str], package: str) -> str:
 
 def incompatibilities(reader: ProtoFile, writer: ProtoFile) -> list[str]:
     """Return why `reader` cannot read all records of `writer`; empty if it can."""
-    return list(_compared(reader, writer))
+    return list(islice(_compared(reader, writer), MOST_MESSAGES))
 
 
 def _compared(reader: ProtoFile, writer: ProtoFile) -> Iterator[str]:
@@ -239,17 +245,17 @@ def _wire_type(file: ProtoFile, kind: str) -> str:
 def _compared_oneofs(mine: Message, written: dict[int, Field]) -> Iterator[str]:
     """Yield each oneof that takes several fields which records may have together."""
     taken: dict[str, list[Field]] = {}
+    kept: set[str] = set()  # oneofs with a field that was in them before
     for each in mine.fields:
         before = written.get(each.number)
-        if each.oneof and before is not None and before.oneof != each.oneof:
-            taken.setdefault(each.oneof, []).append(each)
+        if each.oneof and before is not None:
+            if before.oneof == each.oneof:
+                kept.add(each.oneof)
+            else:
+                taken.setdefault(each.oneof, []).append(each)
     for name, fields in taken.items():
-        has_others = any(
-            each.oneof == name and written.get(each.number) is not None and each not in fields
-            for each in mine.fields
-        )
-        if len(fields) > 1 or has_others:
-            names = ", ".join(each.name for each in fields)
+        if len(fields) > 1 or name in kept:
+            names = ", ".join(each.name for each in fields[:MOST_MESSAGES])
             yield _message("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{mine.name}.{name}", names)
 
 

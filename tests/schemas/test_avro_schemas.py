@@ -81,6 +81,8 @@ def test_the_stored_text_has_every_token_as_it_was_sent() -> None:
         '{"type":"record","name":"R","fields":{"a":1}}',
         '{"type":"enum","name":"E","symbols":5}',
         '{"type":["x"]}',
+        '{"type":["null","string"],"doc":"x"}',
+        record(doc="\ud800"),
         record(("a", INT), ("a", STRING)),
         record(("a-b", INT)),
         record(("a", "Unknown")),

@@ -36,6 +36,8 @@ def parse(schema: Any, *named: Named) -> json_schemas.Parsed:
         {"properties": 5},
         {"required": "a"},
         {"$ref": "#/definitions/missing"},
+        {"title": "\ud800"},
+        {"title": {"a": "\udfff"}},
         {"$ref": "https://example.com/other.json"},
         {"properties": {"a": {"$ref": "other.json#/definitions/x"}}},
     ],

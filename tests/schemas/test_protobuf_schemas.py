@@ -9,6 +9,7 @@ from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from raftlog.schemas import protobuf_schemas
 from raftlog.schemas.errors import INVALID_SCHEMA, SCHEMA_TOO_LARGE, SchemaError
+from raftlog.schemas.proto_model import NAME_MAX_CHARS
 from raftlog.schemas.protobuf_schemas import PROTO_MAX_CHARS, incompatibilities, parse
 from raftlog.schemas.schema import Named
 
@@ -158,3 +159,43 @@ def test_comments_and_layout_are_no_part_of_the_schema() -> None:
     one, other = "message M{int32 a=1;}", "// note\nmessage M {\n  int32 a = 1; /* more */\n}\n"
     assert protobuf_schemas.canonical(one) == protobuf_schemas.canonical(other)
     assert protobuf_schemas.stored_text(other) == other
+
+
+@pytest.mark.parametrize("text", ['"' + '\\"' * 20_000, "'" + "\\'" * 20_000, "/* " * 20_000])
+def test_a_string_or_a_comment_without_an_end_is_one_token(text: str) -> None:
+    """It would be read from each of its characters on again, for minutes. The parser refuses it."""
+    assert protobuf_schemas._TOKEN.findall(text) == [text]
+    with pytest.raises(SchemaError, check=lambda error: error.code == INVALID_SCHEMA):
+        parse(text[:99], ())
+
+
+def test_a_text_beyond_the_limit_is_not_split_into_tokens() -> None:
+    """Its identity is that of the text as it is."""
+    with pytest.raises(SchemaError, check=lambda error: error.code == SCHEMA_TOO_LARGE):
+        protobuf_schemas.canonical(";" * (PROTO_MAX_CHARS + 1))
+
+
+def test_the_name_of_a_type_has_a_limit() -> None:
+    """Each of many messages in a message has its name: they would take gigabytes."""
+    long = descriptor_pb2.FileDescriptorProto()
+    long.message_type.add(name="M" * NAME_MAX_CHARS).nested_type.add(name="N")
+    for text in (descriptor(long), f"message {'M' * NAME_MAX_CHARS} {{ message N {{}} }}"):
+        with pytest.raises(SchemaError, check=lambda error: error.code == SCHEMA_TOO_LARGE):
+            parse(text, ())
+
+
+def test_a_comparison_returns_a_few_messages() -> None:
+    """A file may have twenty thousand reasons."""
+    names = [f"M{number}" for number in range(50)]
+    many = parse(" ".join(f"message {each} {{}}" for each in names), ())
+    assert len(incompatibilities(parse("message N {}", ()), many)) == protobuf_schemas.MOST_MESSAGES
+
+
+def test_a_map_entry_without_a_value_is_no_descriptor() -> None:
+    """42201, and no failure of the registry."""
+    odd = descriptor_pb2.FileDescriptorProto()
+    message = odd.message_type.add(name="M")
+    message.field.add(name="f", number=1, type=11, label=3, type_name=".M.E")
+    message.nested_type.add(name="E").options.map_entry = True
+    with pytest.raises(SchemaError, check=lambda error: error.code == INVALID_SCHEMA):
+        parse(descriptor(odd), ())

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.admin.schema_registry import store as stores
 from raftlog.admin.schema_registry.store import NotLeading, SchemaStore
 from raftlog.base.errors import NotEnoughReplicas, NotLeaderOrFollower
 from raftlog.base.schema_log import SchemaLogBounds
@@ -351,5 +352,61 @@ def test_a_topic_that_was_made_anew_is_read_anew() -> None:
         await waiting
         replica.move(topic_id=UUID(int=6), log=[], high_watermark=0, epoch=1)
         assert (await store.current()).subjects == {}
+
+    alone(scenario)
+
+
+def schema_record(text: str, version: int = 1) -> KeyValue:
+    """A record of another registry."""
+    return encode(SchemaWritten("theirs", version, version, Schema("AVRO", text)))
+
+
+def test_a_record_that_cannot_be_read_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails over it, the records after it are applied, on every node."""
+
+    def identify(schema: Schema) -> bytes:
+        assert schema.text != "odd"
+        return identity(schema)
+
+    async def scenario(replica: Replica, store: SchemaStore) -> None:
+        replica.log += [(1, schema_record("odd")), (1, schema_record('"int"', 2))]
+        replica.move(high_watermark=2)
+        assert list((await store.current()).subjects["theirs"]) == [2]
+
+    monkeypatch.setattr(stores, "identity", identify)
+    alone(scenario)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"type":["null","string"],"doc":"x"}', '{"type":"string","doc":"\\ud800"}']
+)
+def test_odd_schemas_of_others_are_kept_as_they_are(text: str) -> None:
+    """A list as a type, and half of a surrogate pair: another registry took them."""
+
+    async def scenario(replica: Replica, store: SchemaStore) -> None:
+        replica.log.append((1, schema_record(text)))
+        replica.move(high_watermark=1)
+        assert (await store.current()).ids[1].schema.text == text
+
+    alone(scenario)
+
+
+def test_the_store_is_followed_again_after_a_failure() -> None:
+    """An error that no record explains must not end the registry of a node silently."""
+
+    async def scenario(replica: Replica, store: SchemaStore) -> None:
+        failures = [ValueError("once")]
+        read = replica.read
+
+        async def read_later(offset: int) -> bytes:
+            if failures:
+                raise failures.pop()
+            return await read(offset)
+
+        replica.read = read_later  # type: ignore[method-assign]
+        replica.log.append((1, schema_record('"int"')))
+        replica.move(high_watermark=1)
+        assert list((await store.current()).ids) == [1]
+        assert not failures
 
     alone(scenario)

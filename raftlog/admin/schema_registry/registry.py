@@ -19,7 +19,7 @@ from raftlog.schemas.decisions import (
     needs_check,
     registered,
 )
-from raftlog.schemas.errors import INCOMPATIBLE, SchemaError
+from raftlog.schemas.errors import INCOMPATIBLE, STORE_TIMED_OUT, SchemaError
 from raftlog.schemas.formats import demand_package, format_of, identity
 from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import Schema
@@ -28,6 +28,8 @@ T = TypeVar("T")
 PARSED_CHARS: Final = 500_000
 """The characters of the schemas whose parsed form is kept for the next comparison. It takes some fifty bytes each."""
 MOST_MESSAGES: Final = 20
+THREAD_WAIT_S: Final = 10.0
+"""Longest wait for the work of other requests."""
 
 
 class Registry:
@@ -43,7 +45,11 @@ class Registry:
         """Parsed schemas by identity, the least recently used first."""
 
     async def prepare(self, schema: Schema, *, normalize: bool) -> tuple[Schema, bytes]:
-        """Return a schema of a client as it is stored, and its identity. Raises SchemaError."""
+        """Return a schema of a client as it is stored, and its identity. Raises SchemaError, NotLeading.
+
+        Only the leader does this work, once a request: each attempt of another node ends here.
+        """
+        self.store.demand_lead()
         demand_package(schema.kind)
         return await self._in_thread(lambda: _prepared(schema, normalize=normalize))
 
@@ -119,8 +125,25 @@ class Registry:
         return found.schema
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        async with self._thread:
+        """Return what `work` returns in a thread. Raise SchemaError 50002 if others keep it for too long.
+
+        The caller may be cancelled, the work may not: then the next waits for its end all the same.
+        """
+        try:
+            async with asyncio.timeout(THREAD_WAIT_S):
+                await self._thread.acquire()
+        except TimeoutError:
+            raise SchemaError(
+                STORE_TIMED_OUT,
+                f"other schemas have kept this node busy for {THREAD_WAIT_S:.0f} s; retry",
+            ) from None
+        return await asyncio.shield(self._run(work))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        try:
             return await self._offload(work)
+        finally:
+            self._thread.release()
 
 
 class _Parsed(NamedTuple):

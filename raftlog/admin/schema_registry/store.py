@@ -19,7 +19,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.schema_log import SchemaLogBounds, SchemaLogPort
 from raftlog.base.turns import HasTurns, each_part
 from raftlog.base.types import NO_EPOCH
-from raftlog.records.batch import Buffer, iter_headers, iter_records
+from raftlog.records.batch import Buffer, Record, iter_headers, iter_records
 from raftlog.schemas.decisions import Change
 from raftlog.schemas.errors import STORE_FAILED, STORE_TIMED_OUT, SchemaError, too_large
 from raftlog.schemas.formats import identity
@@ -67,7 +67,7 @@ class SchemaStore:
             await self._log.create()
 
     async def follow(self) -> None:
-        """Apply what is committed, as it comes, until it is cancelled."""
+        """Apply what is committed, as it comes, until it is cancelled. After a failure it is tried again."""
         while True:
             try:
                 await self._apply_committed()
@@ -75,6 +75,9 @@ class SchemaStore:
             except (KafkaError, OSError) as error:
                 self._wake()
                 log.error("schemas_unreadable", offset=self._applied_offset, reason=str(error))
+            except Exception:  # the registry stands still until it can go on; the node serves records
+                self._wake()
+                log.exception("schemas_not_applied", offset=self._applied_offset)
             else:
                 self._wake()
                 continue
@@ -120,6 +123,10 @@ class SchemaStore:
                 raise NotLeading
         self._loaded_epoch = epoch
         return self._bounds_as_leader()
+
+    def demand_lead(self) -> None:
+        """Raise NotLeading if this node does not lead `_schemas`, as far as it knows."""
+        self._bounds_as_leader()
 
     def _bounds_as_leader(self) -> SchemaLogBounds:
         bounds = self._log.bounds()
@@ -200,7 +207,19 @@ def _decoded(batches: Buffer, start_offset: int) -> tuple[list[tuple[StoreRecord
         if header.is_control:
             continue
         for each in iter_records(view[position : position + header.length]):
-            record = decode(each.key, each.value) if each.offset >= start_offset else None
-            if record is not None:
-                found.append((record, identity(record.schema) if isinstance(record, SchemaWritten) else b""))
+            read = _read(each) if each.offset >= start_offset else None
+            if read is not None:
+                found.append(read)
     return found, offset
+
+
+def _read(record: Record) -> tuple[StoreRecord, bytes] | None:
+    """Return a record, of a schema with its identity; None for a record that this registry cannot read."""
+    try:
+        found = decode(record.key, record.value)
+        if found is None:
+            return None
+        return found, identity(found.schema) if isinstance(found, SchemaWritten) else b""
+    except Exception:  # anyone with the right may have written it
+        log.exception("schema_record_skipped", offset=record.offset)
+        return None
