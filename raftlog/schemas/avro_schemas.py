@@ -21,13 +21,22 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 MAX_STEPS: Final = 20_000
 """Pairs of types that a comparison of two schemas looks at."""
+MAX_FIELDS: Final = 200_000
+"""Fields of records that a comparison of two schemas looks at, in all pairs."""
+MAX_DEFAULT_STEPS: Final = 100_000
+"""Pairs of a type and a value that the check of a schema's defaults looks at."""
+MOST_MESSAGES: Final = 20
+NAME_MAX_CHARS: Final = 1_000
+"""Of a type's full name, which the text with full names repeats wherever the type is used."""
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INT_BITS: Final = {"int": 31, "long": 63}
 
 
 def stored_text(text: str) -> str:
-    """Return the text without white space between its tokens, as Confluent's registry returns it."""
-    check_shape(loaded(text))
+    """Return the text without white space between its tokens, as Confluent's registry returns it. Raises SchemaError."""
+    value = loaded(text)
+    check_shape(value)
+    _resolved(value, "")
     return minified(text)
 
 
@@ -65,10 +74,12 @@ def _resolved(node: Any, space: str) -> Any:
 
 def _full_name(node: Mapping[str, Any], space: str) -> str:
     name = str(node["name"])
-    if "." in name:
-        return name
-    own = node.get("namespace", space)
-    return f"{own}.{name}" if own else name
+    if "." not in name:
+        own = node.get("namespace", space)
+        name = f"{own}.{name}" if own else name
+    if len(name) > NAME_MAX_CHARS:
+        raise too_large(f"the full name of a type has more than {NAME_MAX_CHARS} characters")
+    return name
 
 
 def _resolved_field(field: Any, space: str) -> Any:
@@ -91,9 +102,11 @@ def parse(text: str, named: Sequence[Named]) -> Any:
                 avro.schema.make_avsc_object(loaded(each.text), names)
             value = loaded(text)
             check_shape(value)
+            _resolved(value, "")
             parsed = avro.schema.make_avsc_object(value, names)
+            defaults = _Defaults()
             for record, field in _fields(parsed):
-                _check_field(f"{record.name}.{field.name}", field)
+                _check_field(f"{record.name}.{field.name}", field, defaults)
         except avro.errors.AvroException as error:
             raise invalid_schema(str(error)[:500]) from None
         except RecursionError:
@@ -103,11 +116,11 @@ def parse(text: str, named: Sequence[Named]) -> Any:
     return parsed
 
 
-def _check_field(path: str, field: Any) -> None:
+def _check_field(path: str, field: Any, defaults: _Defaults) -> None:
     """Check what the package does not: the name of a field, and its default."""
     if not NAME.fullmatch(str(field.name)):
         raise invalid_schema(f"{path[:200]!r} is no name of a field")
-    if field.has_default and not _fits(field.type, field.default):
+    if field.has_default and not defaults.fit(field.type, field.default):
         raise invalid_schema(f"the default of {path} is not of its type: {json.dumps(field.default)[:100]}")
 
 
@@ -131,21 +144,53 @@ def _fields(root: Any) -> Iterator[tuple[Any, Any]]:
             waiting += schema.schemas
 
 
-def _fits(schema: Any, value: Any) -> bool:
-    """Return whether a default is of a type, as Avro writes defaults in JSON."""
+class _Defaults:
+    """Checks each pair of a type and a value once: unions of records that contain each other have 2^depth paths."""
+
+    def __init__(self) -> None:
+        self._fit: dict[tuple[int, int], bool] = {}
+        """By the ids of a type and a value, which both stay as long as the parsed schema."""
+        self._steps = 0
+
+    def fit(self, schema: Any, value: Any) -> bool:
+        """Return whether a default is of a type, as Avro writes defaults in JSON. Raises SchemaError."""
+        self._count(1)
+        pair = (id(schema), id(value))
+        if pair not in self._fit:
+            self._fit[pair] = self._fits(schema, value)
+        return self._fit[pair]
+
+    def _count(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > MAX_DEFAULT_STEPS:
+            raise too_large(f"checking its defaults takes more than {MAX_DEFAULT_STEPS} steps")
+
+    def _fits(self, schema: Any, value: Any) -> bool:
+        kind = schema.type
+        if kind in ("union", "error_union"):
+            return any(self.fit(each, value) for each in schema.schemas)
+        if kind == "array":
+            return isinstance(value, list) and all(self.fit(schema.items, each) for each in value)
+        if kind == "map":
+            return isinstance(value, dict) and all(self.fit(schema.values, each) for each in value.values())
+        if kind in ("record", "error"):
+            return isinstance(value, dict) and self._fits_record(schema.fields, value)
+        return _fits_simple(schema, value)
+
+    def _fits_record(self, fields: Sequence[Any], value: dict[str, Any]) -> bool:
+        self._count(len(fields))
+        return all(
+            self.fit(each.type, value[each.name]) if each.name in value else each.has_default
+            for each in fields
+        )
+
+
+def _fits_simple(schema: Any, value: Any) -> bool:
+    """Return whether a default is of a type without other types in it."""
     kind = schema.type
-    if kind in ("union", "error_union"):
-        return any(_fits(each, value) for each in schema.schemas)
     if kind in INT_BITS:
         bits = INT_BITS[kind]
         return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
-    if kind in ("array", "map"):
-        return _fits_all(schema, value)
-    if kind in ("record", "error"):
-        return isinstance(value, dict) and all(
-            _fits(each.type, value[each.name]) if each.name in value else each.has_default
-            for each in schema.fields
-        )
     if kind == "enum":
         return value in schema.symbols
     if kind in ("float", "double"):
@@ -156,12 +201,6 @@ def _fits(schema: Any, value: Any) -> bool:
     if kind == "boolean":
         return isinstance(value, bool)
     return isinstance(value, str) and (kind != "fixed" or len(value) == schema.size)
-
-
-def _fits_all(schema: Any, value: Any) -> bool:
-    if schema.type == "array":
-        return isinstance(value, list) and all(_fits(schema.items, each) for each in value)
-    return isinstance(value, dict) and all(_fits(schema.values, each) for each in value.values())
 
 
 def incompatibilities(reader: Any, writer: Any) -> list[str]:
@@ -175,16 +214,24 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
     if result.compatibility is not SchemaCompatibilityType.incompatible:
         return []
     kinds = list(dict.fromkeys(each.name.upper() for each in result.incompatibilities))
+    places, reasons = (sorted(each)[:MOST_MESSAGES] for each in (result.locations, result.messages))
     return [
-        f"{{errorType:'{', '.join(kinds)}', description:'at {', '.join(sorted(result.locations))}', "
-        f"additionalInfo:'{'; '.join(sorted(result.messages))}'}}"
+        f"{{errorType:'{', '.join(kinds)}', description:'at {', '.join(places)}', "
+        f"additionalInfo:'{'; '.join(reasons)}'}}"
     ]
 
 
 @lru_cache(maxsize=1)
 def _checker_class() -> type[Any]:
     """Return the package's checker, with a bound, and with another memory of pairs: the hashes of its own collide."""
-    from avro.compatibility import CompatibleResult, ReaderWriterCompatibilityChecker
+    from avro.compatibility import (
+        CompatibleResult,
+        ReaderWriterCompatibilityChecker,
+        SchemaCompatibilityType,
+        SchemaIncompatibilityType,
+        incompatible,
+        merge,
+    )
 
     class BoundedChecker(ReaderWriterCompatibilityChecker):
         """Compares each pair of types once. A pair that is being compared counts as compatible."""
@@ -192,6 +239,8 @@ def _checker_class() -> type[Any]:
         def __init__(self) -> None:
             super().__init__()  # type: ignore[no-untyped-call]
             self.compared: dict[tuple[int, int], Any] = {}
+            self.fields = 0
+            """Fields of readers that it has looked at."""
 
         def get_compatibility(
             self, reader: Any, writer: Any, reference_token: str = "", location: list[str] | None = None
@@ -206,5 +255,35 @@ def _checker_class() -> type[Any]:
                 )
                 self.compared[pair] = found
             return self.compared[pair]
+
+        def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
+            """Return the results of the fields, up to so many that do not fit: the package copies all for each."""
+            result, misfits = CompatibleResult, 0
+            written = writer.fields_dict
+            self.fields += len(reader.fields) + len(writer.fields)
+            if self.fields > MAX_FIELDS:
+                raise too_large(f"comparing it takes more than {MAX_FIELDS} fields")
+            for number, field in enumerate(reader.fields):
+                found = self.compare_field(field, written, writer, [*location, "fields", str(number)])
+                misfits += found.compatibility is SchemaCompatibilityType.incompatible
+                result = merge(result, found)
+                if misfits >= MOST_MESSAGES:
+                    break
+            return result
+
+        def compare_field(self, field: Any, written: dict[str, Any], writer: Any, location: list[str]) -> Any:
+            """Return the result of a field of the reader, of which the writer may have another name."""
+            aliases = field.props.get("aliases")
+            names = [field.name, *(aliases if isinstance(aliases, list) else ())]
+            self.fields += len(names)
+            found = next((written[each] for each in names if isinstance(each, str) and each in written), None)
+            if found is not None:
+                return self.get_compatibility(field.type, found.type, "type", location)
+            if field.has_default:
+                return CompatibleResult
+            if field.type.type == "enum" and field.type.props.get("default"):
+                return self.get_compatibility(field.type, writer, "type", location)
+            kind = SchemaIncompatibilityType.reader_field_missing_default_value
+            return incompatible(kind, field.name, location)
 
     return BoundedChecker

@@ -159,6 +159,47 @@ def test_a_comparison_has_an_end() -> None:
         assert caught.value.code == SCHEMA_TOO_LARGE
 
 
+def test_the_check_of_a_default_has_an_end() -> None:
+    """Unions of records that contain each other have 2^depth paths through a default: each pair is looked at once."""
+    other = {"type": "record", "name": "B", "fields": [{"name": "f", "type": ["A", "B"]}]}
+    union = [{"type": "record", "name": "A", "fields": [{"name": "f", "type": ["A", other]}]}, "B"]
+    value: Any = 5
+    for _ in range(100):
+        value = {"f": value}
+    assert code_of(record(("x", union, value))) == INVALID_SCHEMA
+
+
+def test_a_default_of_many_records_of_many_fields_is_refused() -> None:
+    """Each of them is looked at for each field."""
+    wide = json.loads(record(*((f"f{number}", INT, 0) for number in range(2_000)), name="B"))
+    text = record(("a", {"type": "array", "items": wide}, [{} for _ in range(2_000)]))
+    assert code_of(text) == SCHEMA_TOO_LARGE
+
+
+def test_a_comparison_looks_at_a_limited_number_of_fields() -> None:
+    """A record of many fields against each record of a wide union is the product of both."""
+    wide = record(*((f"f{number}", INT, 0) for number in range(2_000)))
+    union = json.dumps([{"type": "record", "name": f"R{each}", "fields": []} for each in range(2_000)])
+    with pytest.raises(SchemaError) as caught:
+        avro_schemas.incompatibilities(avro_schemas.parse(wide, ()), avro_schemas.parse(union, ()))
+    assert caught.value.code == SCHEMA_TOO_LARGE
+
+
+def test_a_message_names_a_few_fields() -> None:
+    """Not all thousands that differ."""
+    wide = record(*((f"f{number}", INT) for number in range(50)))
+    (message,) = avro_schemas.incompatibilities(avro_schemas.parse(wide, ()), avro_schemas.parse(A, ()))
+    assert message.count("; ") == avro_schemas.MOST_MESSAGES - 1
+
+
+def test_the_full_name_of_a_type_has_a_limit() -> None:
+    """The canonical text has it wherever the type is used: one long namespace would become gigabytes."""
+    text = record(("a", ["null", "R"], None), namespace="n" * avro_schemas.NAME_MAX_CHARS)
+    assert code_of(text) == SCHEMA_TOO_LARGE
+    with pytest.raises(SchemaError, check=lambda error: error.code == SCHEMA_TOO_LARGE):
+        avro_schemas.stored_text(text)
+
+
 def test_types_of_referred_schemas_are_known() -> None:
     """A reference brings its named types, and its own references theirs."""
     money = Named("Money", record(("amount", "long"), name="shop.Money"))
