@@ -9,22 +9,35 @@ No reference is ever fetched. It points into the schema itself, or to a schema t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from raftlog.schemas.errors import invalid_schema, too_large
 from raftlog.schemas.json_texts import canonical_json, check_shape, loaded, minified
 from raftlog.schemas.schema import Named
 
-MAX_STEPS: Final = 20_000
-"""Pairs of schemas that a comparison looks at."""
+MAX_STEPS: Final = 200_000
+"""Pairs of schemas, references, attributes, values and messages of a comparison."""
+CHARS_PER_STEP: Final = 10
+"""Of texts that are compared."""
+STEPS_PER_MESSAGE: Final = 10
 MOST_MESSAGES: Final = 20
+NAME_MAX_CHARS: Final = 100
+WHERE_MAX_CHARS: Final = 500
+"""Of a name, and of a path of names, in a message. Longer ones are cut."""
+MAX_MIXED: Final = 200
+"""Values of a list of values that cannot be sorted: the package `jsonschema` compares all pairs of them."""
 ANYTHING: Final[frozenset[str]] = frozenset(
     {"null", "boolean", "object", "array", "number", "integer", "string"}
 )
 LOWER_BOUNDS: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 UPPER_BOUNDS: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 UNIONS: Final = ("anyOf", "oneOf")
+LISTS_OF_SCHEMAS: Final = frozenset({*UNIONS, "allOf", "items", "prefixItems"})
+"""Keywords of lists of which the values need not be different."""
+INDEX: Final = re.compile(r"[0-9]{1,9}")
 COMPARED: Final = frozenset(
     {
         *(*LOWER_BOUNDS, *UPPER_BOUNDS, *UNIONS),
@@ -79,6 +92,7 @@ def parse(text: str, named: Sequence[Named]) -> Parsed:
     check_shape(root)
     if not isinstance(root, dict | bool):
         raise invalid_schema("a JSON Schema is an object, true or false")
+    _check_lists(root)
     try:
         validator_for(root, default=Draft7Validator).check_schema(root, format_checker=None)
     except NoSchema as error:
@@ -87,9 +101,28 @@ def parse(text: str, named: Sequence[Named]) -> Parsed:
     except RecursionError:
         raise too_large("it is nested too deeply") from None
     parsed = Parsed(root, {each.name: loaded(each.text) for each in named})
-    for reference in _references(root):
+    for reference in dict.fromkeys(_references(root)):
         _resolve(parsed, root, reference)
     return parsed
+
+
+def _check_lists(root: Any) -> None:
+    """Raise SchemaError for a long list of mixed values, which takes the package the square of its length."""
+    waiting = [("", root)]
+    while waiting:
+        name, node = waiting.pop()
+        if isinstance(node, dict):
+            # a schema by the name "dependencies" has lists of names where others have lists of schemas
+            waiting += [("" if name.startswith("dependen") else key, value) for key, value in node.items()]
+        elif isinstance(node, list):
+            if len(node) > MAX_MIXED and name not in LISTS_OF_SCHEMAS and not _sorts(node):
+                raise too_large(f"a list has more than {MAX_MIXED} values of different types")
+            waiting += [("", each) for each in node]
+
+
+def _sorts(values: list[Any]) -> bool:
+    kinds = set(map(type, values))
+    return kinds == {str} or kinds <= {int, float}
 
 
 def _references(root: Any) -> list[str]:
@@ -112,7 +145,7 @@ def _resolve(parsed: Parsed, document: Any, reference: str) -> tuple[Any, Any]:
     """Return the schema that a reference points to, and the document it is in. Raises SchemaError."""
     name, _, pointer = reference.partition("#")
     if name:
-        known = next((each for each in parsed.named if each == name or name.endswith(f"/{each}")), None)
+        known = next((each for each in parsed.named if _names(each, name)), None)
         if known is None:
             raise invalid_schema(f"no reference of the request is called {name[:200]!r}; none is fetched")
         document = parsed.named[known]
@@ -121,11 +154,17 @@ def _resolve(parsed: Parsed, document: Any, reference: str) -> tuple[Any, Any]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict) and key in found:
             found = found[key]
-        elif isinstance(found, list) and key.isdigit() and int(key) < len(found):
+        elif isinstance(found, list) and INDEX.fullmatch(key) and int(key) < len(found):
             found = found[int(key)]
         else:
             raise invalid_schema(f"nothing is at the reference {reference[:200]!r}")
     return found, document
+
+
+def _names(known: str, name: str) -> bool:
+    """Return whether a name is that of a reference, or a URL that ends in it."""
+    start = len(name) - len(known)
+    return name.endswith(known) and (start == 0 or name[start - 1] == "/")
 
 
 def incompatibilities(reader: Parsed, writer: Parsed) -> list[str]:
@@ -135,6 +174,9 @@ def incompatibilities(reader: Parsed, writer: Parsed) -> list[str]:
         return comparison.compare(_At(reader.root, reader.root), _At(writer.root, writer.root), "#")
     except RecursionError:
         raise too_large("its types refer to each other too deeply to be compared") from None
+    except (TypeError, AttributeError, ValueError, KeyError, ArithmeticError) as error:
+        # a reference may point to JSON that is no schema, and was not checked
+        raise invalid_schema(f"it cannot be compared: {type(error).__name__}: {str(error)[:300]}") from None
 
 
 class _At(NamedTuple):
@@ -154,9 +196,21 @@ class _Comparison:
         self._reader, self._writer = reader, writer
         self._compared: dict[tuple[int, int], list[str]] = {}
         """Why the reader does not accept the writer, by pair."""
+        self._targets: dict[tuple[int, int], _At] = {}
+        """The schema behind references, by the ids of a schema and its document."""
+        self._values: dict[int, frozenset[str] | None] = {}
+        """What schemas list, by their ids."""
+        self._steps = 0
+
+    def count(self, steps: int = 1) -> None:
+        """Count steps. Raises SchemaError."""
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise too_large(f"comparing it takes more than {MAX_STEPS} steps")
 
     def compare(self, reader: _At, writer: _At, where: str) -> list[str]:
         """Return why the reader does not accept all that the writer accepts."""
+        self.count()
         reader, writer = self._target(self._reader, reader), self._target(self._writer, writer)
         if reader.schema is True or writer.schema is False or reader.schema == {}:
             return []
@@ -166,32 +220,47 @@ class _Comparison:
             writer = writer.into(_EMPTY)
         pair = (id(reader.schema), id(writer.schema))
         if pair not in self._compared:
-            if len(self._compared) >= MAX_STEPS:
-                raise too_large(f"comparing it takes more than {MAX_STEPS} steps")
             self._compared[pair] = []
+            self.count(len(reader.schema) + len(writer.schema))
             is_union = any(name in each.schema for name in UNIONS for each in (reader, writer))
             compare = self._compare_unions if is_union else self._compare_plain
-            self._compared[pair] = list(compare(reader, writer, where))[:MOST_MESSAGES]
+            self._compared[pair] = list(islice(compare(reader, writer, where), MOST_MESSAGES))
+            self.count(len(self._compared[pair]) * STEPS_PER_MESSAGE)
         return self._compared[pair]
 
     def _target(self, parsed: Parsed, at: _At) -> _At:
         """Return the schema behind references; a circle of references accepts anything."""
-        seen: set[str] = set()
+        start = (id(at.schema), id(at.document))
+        if start in self._targets:
+            return self._targets[start]
+        passed = {start}
         while isinstance(at.schema, dict) and isinstance(at.schema.get("$ref"), str):
-            reference = at.schema["$ref"]
-            if reference in seen:
-                return at.into(True)
-            seen.add(reference)
-            at = _At(*_resolve(parsed, at.document, reference))
+            self.count()
+            at = _At(*_resolve(parsed, at.document, at.schema["$ref"]))
+            place = (id(at.schema), id(at.document))
+            if place in passed:
+                at = at.into(True)
+            elif place in self._targets:
+                at = self._targets[place]
+            passed.add(place)
+        if not isinstance(at.schema, dict | bool):
+            raise invalid_schema("a reference does not point to a schema")
+        self._targets |= dict.fromkeys(passed, at)
         return at
 
+    def _is_same(self, mine: Any, theirs: Any) -> bool:
+        """Return whether two restrictions are the same JSON."""
+        one, other = canonical_json(mine), canonical_json(theirs)
+        self.count((len(one) + len(other)) // CHARS_PER_STEP)
+        return one == other
+
     def _compare_unions(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
-        if _other(reader.schema, UNIONS) != _other(writer.schema, UNIONS):
+        if not self._is_same(_other(reader.schema), _other(writer.schema)):
             yield _message("COMBINED_TYPE_CHANGED", where, "what is beside the union differs")
             return
         accepting = _branches(reader)
         for number, branch in enumerate(_branches(writer)):
-            at = f"{where}/{number}"
+            at = _within(where, str(number))
             if all(self.compare(each, branch, at) for each in accepting):
                 yield _message("UNION_NARROWED", at, "no branch of the reader accepts it")
 
@@ -201,10 +270,14 @@ class _Comparison:
         if missing:
             yield _message("TYPE_NARROWED", where, f"the reader does not accept {', '.join(sorted(missing))}")
             return
-        yield from _compare_values(mine, theirs, where)
+        yield from self._compare_values(mine, theirs, where)
         for name in sorted(mine.keys() - COMPARED - NOTES):
-            if canonical_json(mine[name]) != canonical_json(theirs.get(name)):
-                yield _message("RESTRICTION_CHANGED", where, f"{name} differs, for which there is no rule")
+            if not self._is_same(mine[name], theirs.get(name)):
+                yield _message(
+                    "RESTRICTION_CHANGED",
+                    where,
+                    f"{name[:NAME_MAX_CHARS]} differs, for which there is no rule",
+                )
         if "object" in _types(theirs):
             yield from self._compare_objects(reader, writer, where)
         if "array" in _types(theirs) and "items" in mine:
@@ -213,40 +286,57 @@ class _Comparison:
     def _compare_objects(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
         mine, theirs = reader.schema, writer.schema
         read, written = mine.get("properties", {}), theirs.get("properties", {})
+        self.count(sum(len(each.get("required", ())) for each in (mine, theirs)) + len(read) + len(written))
         for name in sorted(set(mine.get("required", ())) - set(theirs.get("required", ()))):
             if not (isinstance(read.get(name), dict) and "default" in read[name]):
-                yield _message("REQUIRED_ATTRIBUTE_ADDED", f"{where}/required", name)
+                yield _message("REQUIRED_ATTRIBUTE_ADDED", _within(where, "required"), name)
         others, rest = mine.get("additionalProperties", True), theirs.get("additionalProperties", True)
         for name in sorted(read.keys() | written.keys()):
             yield from self.compare(
                 reader.into(read.get(name, others)),
                 writer.into(written.get(name, rest)),
-                f"{where}/properties/{name}",
+                _within(where, "properties", name),
             )
-        yield from self.compare(reader.into(others), writer.into(rest), f"{where}/additionalProperties")
+        yield from self.compare(
+            reader.into(others), writer.into(rest), _within(where, "additionalProperties")
+        )
 
     def _compare_items(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
         mine, theirs = reader.schema["items"], writer.schema.get("items", True)
         if not (isinstance(mine, list) or isinstance(theirs, list)):
-            yield from self.compare(reader.into(mine), writer.into(theirs), f"{where}/items")
-        elif canonical_json(mine) != canonical_json(theirs):
+            yield from self.compare(reader.into(mine), writer.into(theirs), _within(where, "items"))
+        elif not self._is_same(mine, theirs):
             yield _message("ITEMS_CHANGED", where, "a list of items differs, for which there is no rule")
+
+    def _compare_values(self, mine: Any, theirs: Any, where: str) -> Iterator[str]:
+        """Yield what differs in enums, constants and bounds."""
+        allowed, written = self._listed(mine), self._listed(theirs)
+        if allowed is not None and (written is None or not written <= allowed):
+            yield _message(
+                "ENUM_ARRAY_NARROWED", where, "the writer has values that the reader does not list"
+            )
+        for names, sign in ((LOWER_BOUNDS, 1), (UPPER_BOUNDS, -1)):
+            for name in names:
+                bound, other = mine.get(name), theirs.get(name)
+                if bound is not None and (other is None or (bound - other) * sign > 0):
+                    yield _message("BOUND_NARROWED", where, f"{name} is {bound}, and was {other}")
+
+    def _listed(self, schema: Any) -> frozenset[str] | None:
+        """Return the values that a schema lists; its texts are made once."""
+        if id(schema) not in self._values:
+            self._values[id(schema)] = _values(schema)
+        found = self._values[id(schema)]
+        self.count(len(found or ()))
+        return found
+
+
+def _within(where: str, *names: str) -> str:
+    """Return the path of what is within a place, cut to a length."""
+    return "/".join([where, *(each[:NAME_MAX_CHARS] for each in names)])[:WHERE_MAX_CHARS]
 
 
 def _message(kind: str, where: str, detail: str) -> str:
-    return f"{{errorType:'{kind}', description:'at {where}', additionalInfo:'{detail}'}}"
-
-
-def _compare_values(mine: Any, theirs: Any, where: str) -> Iterator[str]:
-    """Yield what differs in enums, constants and bounds."""
-    allowed, written = _values(mine), _values(theirs)
-    if allowed is not None and (written is None or not written <= allowed):
-        yield _message("ENUM_ARRAY_NARROWED", where, "the writer has values that the reader does not list")
-    for names, sign in ((LOWER_BOUNDS, 1), (UPPER_BOUNDS, -1)):
-        for name in names:
-            bound, other = mine.get(name), theirs.get(name)
-            if bound is not None and (other is None or (bound - other) * sign > 0):
-                yield _message("BOUND_NARROWED", where, f"{name} is {bound}, and was {other}")
+    return f"{{errorType:'{kind}', description:'at {where}', additionalInfo:'{detail[:WHERE_MAX_CHARS]}'}}"
 
 
 def _branches(at: _At) -> list[_At]:
@@ -254,11 +344,11 @@ def _branches(at: _At) -> list[_At]:
     return [at] if name is None else [at.into(each) for each in at.schema[name]]
 
 
-def _other(schema: Any, names: Sequence[str]) -> str:
+def _other(schema: Any) -> dict[str, Any]:
     """Return the restrictions of a union beside its branches; of no union, none."""
-    if not any(name in schema for name in names):
-        return "{}"
-    return canonical_json({name: value for name, value in schema.items() if name not in {*names, *NOTES}})
+    if not any(name in schema for name in UNIONS):
+        return {}
+    return {name: value for name, value in schema.items() if name not in UNIONS and name not in NOTES}
 
 
 def _types(schema: Any) -> frozenset[str]:

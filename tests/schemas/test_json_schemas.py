@@ -37,6 +37,8 @@ def parse(schema: Any, *named: Named) -> json_schemas.Parsed:
         {"required": "a"},
         {"$ref": "#/definitions/missing"},
         {"title": "\ud800"},
+        {"$ref": "#/allOf/\u00b2", "allOf": [{}]},
+        {"$ref": f"#/allOf/{'1' * 5000}", "allOf": [{}]},
         {"title": {"a": "\udfff"}},
         {"$ref": "https://example.com/other.json"},
         {"properties": {"a": {"$ref": "other.json#/definitions/x"}}},
@@ -140,3 +142,84 @@ def test_the_same_schema_has_one_canonical_text() -> None:
     """Whatever its layout."""
     assert json_schemas.canonical('{"a": 1, "b":2}') == json_schemas.canonical('{"b":2,"a":1}')
     assert json_schemas.stored_text('{ "type" : "object" }') == '{"type":"object"}'
+
+
+def test_references_are_followed_once() -> None:
+    """Many properties that refer to one long chain: each link is resolved for the first of them only."""
+    chain = {f"d{number}": {"$ref": f"#/definitions/d{number + 1}"} for number in range(1_000)}
+    many = obj(**{f"p{number}": {"$ref": "#/definitions/d0"} for number in range(1_000)})
+    text = {**many, "definitions": {**chain, "d1000": STRING}}
+    reader, writer = parse(text), parse(text)
+    comparison = json_schemas._Comparison(reader, writer)
+    at = [json_schemas._At(each.root, each.root) for each in (reader, writer)]
+    assert comparison.compare(*at, "#") == []
+    assert comparison._steps < 20_000
+
+
+def test_every_link_counts_as_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chain is not free."""
+    chain = {f"d{number}": {"$ref": f"#/definitions/d{number + 1}"} for number in range(200)}
+    text = {"$ref": "#/definitions/d0", "definitions": {**chain, "d200": STRING}}
+    monkeypatch.setattr(json_schemas, "MAX_STEPS", 200)
+    with pytest.raises(SchemaError, check=lambda error: error.code == SCHEMA_TOO_LARGE):
+        json_schemas.incompatibilities(parse(text), parse(text))
+
+
+def test_the_size_of_restrictions_counts() -> None:
+    """Each of many pairs would compare a large text again."""
+    wide = {"anyOf": [{"not": {"enum": list(range(5_000))}}, {}]}
+    many = {"anyOf": [{"not": {"const": number}} for number in range(2_000)]}
+    with pytest.raises(SchemaError, check=lambda error: error.code == SCHEMA_TOO_LARGE):
+        json_schemas.incompatibilities(parse(wide), parse(many))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": [*range(500), "x"]},
+        {"enum": [{"a": number} for number in range(500)]},
+        {"properties": {"default": {"enum": [None, *range(500)]}}},
+        {"required": [*(str(number) for number in range(500)), 1]},
+        {"dependencies": {"anyOf": [{"a": number} for number in range(500)]}},
+    ],
+)
+@pytest.mark.parametrize("draft", ["04", "07"])
+def test_a_long_list_of_mixed_values_is_refused(schema: Any, draft: str) -> None:
+    """The package compares all pairs of values that it cannot sort."""
+    with pytest.raises(SchemaError, check=lambda error: error.code == SCHEMA_TOO_LARGE):
+        parse({"$schema": f"http://json-schema.org/draft-{draft}/schema#", **schema})
+
+
+def test_long_lists_that_sort_or_have_schemas_are_taken() -> None:
+    """Enums of thousands of names or numbers, and wide unions."""
+    names, numbers = [str(number) for number in range(2_000)], list(range(2_000))
+    parse({"enum": names, "anyOf": [obj("a", a={"const": number}) for number in range(500)]})
+    parse({"$schema": "http://json-schema.org/draft-04/schema#", "enum": numbers})
+
+
+def test_messages_have_a_limited_length() -> None:
+    """Each has the path of its place: long names in a circle of references would fill the memory."""
+    name = "n" * 10_000
+
+    def circle(length: int) -> Any:
+        schemas = {
+            f"d{each}": obj(name, **{name: {"$ref": f"#/definitions/d{(each + 1) % length}"}})
+            for each in range(length)
+        }
+        return {"definitions": schemas, "$ref": "#/definitions/d0"}
+
+    weaker = json.loads(
+        json.dumps(circle(8)).replace('"required"', '"description"').replace(f'["{name}"]', '""')
+    )
+    found = json_schemas.incompatibilities(parse(circle(9)), parse(weaker))
+    assert found
+    assert max(map(len, found)) < 2 * json_schemas.WHERE_MAX_CHARS + 200
+    assert sum(each.count("n" * 101) for each in found) <= 5 * len(found)
+
+
+def test_a_reference_to_what_is_no_schema_is_refused() -> None:
+    """What a default or an enum has is not checked when the schema is parsed."""
+    for odd in (5, ["a"], {"type": 5}, {"properties": 5}):
+        text = parse({"$ref": "#/default", "default": odd})
+        with pytest.raises(SchemaError, check=lambda error: error.code == INVALID_SCHEMA):
+            json_schemas.incompatibilities(text, text)
