@@ -6,12 +6,14 @@ A caller that showed a certificate has no login to pass on, and is redirected in
 from __future__ import annotations
 
 import ssl
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
+from raftlog.admin.errors import ApiError
 from raftlog.admin.native.nodes import settings_of_broker
 from raftlog.admin.route import Call
 from raftlog.admin.view import NodeView
@@ -68,10 +70,14 @@ class Forwarder:
                 allow_redirects=False,
                 ssl=await self._tls(target),
             ) as answer:
-                content = await answer.content.read(RESPONSE_MAX_BYTES)
-                while not answer.content.at_eof() and len(content) < RESPONSE_MAX_BYTES:
-                    content += await answer.content.read(RESPONSE_MAX_BYTES - len(content))
-                return web.Response(status=answer.status, body=content, content_type=answer.content_type)
+                content = bytearray()
+                async for piece in answer.content.iter_any():
+                    content += piece
+                    if len(content) > RESPONSE_MAX_BYTES:
+                        raise _too_long()
+                return web.Response(
+                    status=answer.status, body=bytes(content), content_type=answer.content_type
+                )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._found = None
             raise SchemaError(
@@ -122,3 +128,13 @@ class Forwarder:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+
+
+def _too_long() -> ApiError:
+    """Return the error for a response that a node does not forward; the same request again has the same end."""
+    return ApiError(
+        HTTPStatus.BAD_GATEWAY,
+        f"the response of the node that leads the topic _schemas has more than {RESPONSE_MAX_BYTES} bytes: "
+        "ask for it in parts with offset and limit",
+        code=FORWARDING_FAILED,
+    )
