@@ -33,7 +33,7 @@ INT_BITS: Final = {"int": 31, "long": 63}
 
 
 def stored_text(text: str) -> str:
-    """Return the text without white space between its tokens, as Confluent's registry returns it. Raises SchemaError."""
+    """Return the text without white space between its tokens, as Confluent's registry does. Raises SchemaError."""
     value = loaded(text)
     check_shape(value)
     _resolved(value, "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from raftlog.base.config.files import format_properties
@@ -95,3 +95,15 @@ def test_a_wrong_password_is_refused_where_it_arrives(secure: SecureCluster, nod
     )
     with refused(40101):
         stranger.get_subjects()
+
+
+@pytest.mark.parametrize("node", [1, 2])
+def test_a_reference_needs_the_right_to_read_its_subject(secure: SecureCluster, node: int) -> None:
+    """Errors and checks would otherwise show what a subject has to users without a right on it."""
+    writer, admin = (client(secure, user, node) for user in ("writer", ADMIN))
+    admin.register_schema("payments-money", Schema('{"type":"record","name":"Money","fields":[]}', "AVRO"))
+    order = Schema('["null","Money"]', "AVRO", [SchemaReference("Money", "payments-money", 1)])
+    for request in (writer.register_schema, writer.lookup_schema, writer.test_compatibility):
+        with refused(40301):
+            request("orders-refers", order)
+    assert admin.register_schema("orders-refers", order)

@@ -151,8 +151,8 @@ def test_references_are_followed_once() -> None:
     text = {**many, "definitions": {**chain, "d1000": STRING}}
     reader, writer = parse(text), parse(text)
     comparison = json_schemas._Comparison(reader, writer)
-    at = [json_schemas._At(each.root, each.root) for each in (reader, writer)]
-    assert comparison.compare(*at, "#") == []
+    mine, theirs = (json_schemas._At(each.root, each.root) for each in (reader, writer))
+    assert comparison.compare(mine, theirs, "#") == []
     assert comparison._steps < 20_000
 
 

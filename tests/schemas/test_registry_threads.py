@@ -1,17 +1,29 @@
-"""The registry's one thread: who waits for it, for how long, and what a cancelled request leaves to it."""
+"""The registry's one thread: waiting for it has a limit, and a cancelled request leaves its work to it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from aiohttp import web
+from yarl import URL
 
+from raftlog.admin.errors import ApiError
+from raftlog.admin.schema_registry import forwarding
+from raftlog.admin.schema_registry.answers import AnyQuery, SchemaBody
+from raftlog.admin.schema_registry.forwarding import Forwarder
 from raftlog.admin.schema_registry.registry import Registry
 from raftlog.admin.schema_registry.store import NotLeading
+from raftlog.admin.schema_registry.subjects import register_schema
 from raftlog.base.types import NO_EPOCH
-from raftlog.schemas.errors import STORE_TIMED_OUT, SchemaError
+from raftlog.schemas.errors import FORWARDING_FAILED, STORE_TIMED_OUT, SchemaError
+from raftlog.schemas.formats import identity
+from raftlog.schemas.records import SchemaRemoved, SchemaWritten
+from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import Schema
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.schemas.test_store import Replica, store_of
@@ -20,7 +32,7 @@ INT = Schema("AVRO", '"int"')
 
 
 class Threads:
-    """Threads whose work ends when the test says so."""
+    """Threads. A test ends their work."""
 
     def __init__(self) -> None:
         self.working: list[asyncio.Future[None]] = []
@@ -90,3 +102,82 @@ def test_a_node_that_does_not_lead_parses_nothing() -> None:
         assert not threads.working
 
     play(scenario)
+
+
+def test_a_version_that_is_deleted_meanwhile_is_compared_all_the_same() -> None:
+    """A permanent deletion may come while a thread parses: it is compared all the same."""
+
+    async def scenario(registry: Registry, replica: Replica, threads: Threads) -> None:
+        state, long = RegistryState(), Schema("AVRO", '"long"')
+        for version, schema in ((1, INT), (2, long)):
+            state.apply(SchemaWritten("s", version, version, schema), identity(schema))
+        new = Identified(INT, identity(INT))
+        state.apply(SchemaWritten("t", 1, 1, INT), new.identity)
+        asking = asyncio.ensure_future(registry.compare(state, "s", new, state.versions("s")))
+        await settled()
+        state.apply(SchemaRemoved("s", 2))
+        while not asking.done():
+            threads.working.pop().set_result(None)
+            await settled()
+        assert "TYPE_MISMATCH" in (await asking)[0]
+
+    play(scenario)
+
+
+def test_a_registration_answers_with_what_was_decided() -> None:
+    """A permanent deletion may come between the commit and the answer."""
+
+    class DeletedSince(Registry):
+        async def register(self, wanted: Any) -> Version:
+            return Version(wanted.subject, 1, 7, deleted=False)
+
+    async def program(loop: SimLoop) -> None:
+        replica = Replica()
+        replica.move(epoch=1)
+
+        async def offload(work: Callable[[], Any]) -> Any:
+            return work()
+
+        call = SimpleNamespace(
+            path={"subject": "s"},
+            body=SchemaBody(INT.text),
+            query=AnyQuery(),
+            audit={},
+            demand=lambda *right: None,
+        )
+        registry = DeletedSince(store_of(replica), offload, None)  # type: ignore[arg-type]
+        found = await register_schema(cast("Any", call), registry)
+        assert (found.id, found.version, found.schema) == (7, 1, INT.text)
+
+    simulate(program)
+
+
+def test_a_response_beyond_the_limit_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """502 with 50003, instead of half a list with status 200."""
+    monkeypatch.setattr(forwarding, "RESPONSE_MAX_BYTES", 1_000)
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(["x" * 96] * int(request.query["length"]))
+
+    async def ask() -> None:
+        app = web.Application()
+        app.router.add_get("/subjects", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        forwarder = Forwarder(cast("Any", SimpleNamespace(image=None)))
+        url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}/subjects")
+        raw = SimpleNamespace(method="GET", headers={}, url=url)
+        call = cast("Any", SimpleNamespace(raw=raw, body=None, request_id="1"))
+        try:
+            found = await forwarder._ask(call, f"{url}?length=9")
+            assert len(json.loads(cast("bytes", found.body))) == 9
+            with pytest.raises(ApiError) as caught:
+                await forwarder._ask(call, f"{url}?length=11")
+            assert (caught.value.status, caught.value.body.error_code) == (502, FORWARDING_FAILED)
+        finally:
+            await forwarder.close()
+            await runner.cleanup()
+
+    asyncio.run(ask())

@@ -118,14 +118,17 @@ def answer_of(found: Identified, place: Version | None = None) -> SchemaAnswer:
     return answer
 
 
-def schema_of(body: SchemaBody) -> Schema:
-    """Return the schema of a body. Raises SchemaError."""
+def schema_of(call: Call) -> Schema:
+    """Return the schema of the body, once the caller may read what it refers to. Raises ApiError 403, SchemaError."""
+    body: SchemaBody = call.body
     kind = next((each for each in KINDS if each == (body.schemaType or "AVRO")), None)
     if kind is None:
         raise SchemaError(INVALID_SCHEMA, f"schemaType must be one of {', '.join(KINDS)}")
     references = tuple(Reference(each.name, each.subject, each.version) for each in body.references or ())
     if len(references) > MAX_REFERENCES:
         raise SchemaError(INVALID_SCHEMA, f"a schema refers to {MAX_REFERENCES} others at most")
+    for each in references:
+        call.demand(Operation.READ, TOPIC, resource_of(each.subject))
     return Schema(kind, body.schema, references, body.metadata or None, body.ruleSet or None)
 
 

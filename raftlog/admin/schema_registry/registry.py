@@ -93,13 +93,17 @@ class Registry:
     async def compare(
         self, state: RegistryState, subject: str, new: Identified, versions: Sequence[Version]
     ) -> list[str]:
-        """Return why a schema is incompatible with earlier versions at the level of a subject. Raises SchemaError."""
+        """Return why a schema is incompatible with earlier versions at the level of a subject. Raises SchemaError.
+
+        A version may be deleted permanently while a thread works: it is compared all the same.
+        """
         level, kind = state.level(subject), new.schema.kind
+        earlier = [(each.version, state.ids[each.id]) for each in compared_with(level, versions)]
+        await self.parse(state, new)
         found: list[str] = []
-        for each in compared_with(level, versions):
-            old = state.ids[each.id]
+        for version, old in earlier:
             if old.schema.kind != kind:
-                found.append(f"version {each.version} is of type {old.schema.kind}, and not {kind}")
+                found.append(f"version {version} is of type {old.schema.kind}, and not {kind}")
                 continue
             parsed = await self.parse(state, new), await self.parse(state, old)
             compare = format_of(kind).incompatibilities

@@ -79,23 +79,19 @@ class Mode(msgspec.Struct):
 async def check_version(call: Call, registry: Registry) -> Compatibility:
     """Compare a schema with one version, at the level of the subject."""
     subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
-    schema, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
+    schema, identity = await registry.prepare(schema_of(call), normalize=call.query.normalize)
     state = await registry.store.current()
     version = version_of(state, subject, number)
-    new = Identified(schema, identity)
-    await registry.parse(state, new)
-    messages = await registry.compare(state, subject, new, [version])
+    messages = await registry.compare(state, subject, Identified(schema, identity), [version])
     return Compatibility(not messages, messages if call.query.verbose else None)
 
 
 async def check_subject(call: Call, registry: Registry) -> Compatibility:
     """Compare a schema with the versions that the level of the subject names."""
     subject = subject_of(call, Operation.DESCRIBE)
-    schema, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
+    schema, identity = await registry.prepare(schema_of(call), normalize=call.query.normalize)
     state = await registry.store.current()
-    new = Identified(schema, identity)
-    await registry.parse(state, new)
-    messages = await registry.compare(state, subject, new, state.versions(subject))
+    messages = await registry.compare(state, subject, Identified(schema, identity), state.versions(subject))
     return Compatibility(not messages, messages if call.query.verbose else None)
 
 

@@ -27,6 +27,9 @@ from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import KINDS
 from raftlog.security.acls import Operation
 
+CHARS_PER_PART: Final = 10_000
+"""Of a schema, to encode which counts as one part of a request."""
+
 
 class Place(msgspec.Struct):
     """A subject and a version."""
@@ -114,13 +117,17 @@ async def list_schemas(call: Call, registry: Registry) -> web.Response:
     """List versions with their schemas, by subject. They may be many megabytes, and are encoded in slices."""
     state, query = await registry.store.current(), call.query
     allowed = await call.among(Operation.DESCRIBE, TOPIC, map(resource_of, list(state.subjects)))
-    found: list[Version] = []
+    found: list[tuple[Identified, Version]] = []
     async for subject in in_slices(call, sorted(state.subjects)):
         if subject.startswith(query.subjectPrefix) and resource_of(subject) in allowed:
             versions = state.versions(subject, deleted=query.deleted)
-            found += versions[-1:] if query.latestOnly else versions
+            shown = versions[-1:] if query.latestOnly else versions
+            found += [(state.ids[each.id], each) for each in shown]
     encoded = await each_part(
-        call, page(found, query), lambda each: msgspec.json.encode(answer_of(state.ids[each.id], each))
+        call,
+        page(found, query),
+        lambda each: msgspec.json.encode(answer_of(*each)),
+        size_of=lambda each: 1 + len(each[0].schema.text) // CHARS_PER_PART,
     )
     return web.Response(body=b"[%b]" % b",".join(encoded), content_type=MEDIA_TYPE)
 

@@ -32,24 +32,27 @@ from raftlog.schemas.decisions import (
     version_of,
 )
 from raftlog.schemas.errors import schema_not_found
+from raftlog.schemas.registry_state import Identified
 from raftlog.security.acls import Operation
 
 
 async def register_schema(call: Call, registry: Registry) -> SchemaAnswer:
     """Register a schema, and answer its id; a schema that the subject has keeps it."""
     subject, body = subject_of(call, Operation.WRITE), call.body
-    given = schema_of(body)
+    given = schema_of(call)
     schema, identity = await registry.prepare(given, normalize=call.query.normalize)
     wanted = Registration(subject, schema, identity, max(body.id or 0, 0), max(body.version or 0, 0))
     found = await registry.register(wanted)
     call.audit.update(subject=subject, version=found.version, schema_id=found.id)
-    return answer_of(registry.store.state.ids[found.id], found)
+    # a permanent deletion may have come since
+    known = registry.store.state.ids.get(found.id, Identified(schema, identity))
+    return answer_of(known, found)
 
 
 async def look_up_schema(call: Call, registry: Registry) -> SchemaAnswer:
     """Return the version of a subject that is the schema of the body."""
     subject = subject_of(call, Operation.DESCRIBE)
-    _, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
+    _, identity = await registry.prepare(schema_of(call), normalize=call.query.normalize)
     state = await registry.store.current()
     existing(state, subject, deleted=call.query.deleted)
     found = state.find(subject, identity, deleted=call.query.deleted)
