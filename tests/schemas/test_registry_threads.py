@@ -22,8 +22,8 @@ from raftlog.admin.schema_registry.subjects import register_schema
 from raftlog.base.types import NO_EPOCH
 from raftlog.schemas.errors import FORWARDING_FAILED, STORE_TIMED_OUT, SchemaError
 from raftlog.schemas.formats import identity
-from raftlog.schemas.records import SchemaRemoved, SchemaWritten
-from raftlog.schemas.registry_state import Identified, RegistryState, Version
+from raftlog.schemas.records import ConfigWritten, SchemaRemoved, SchemaWritten
+from raftlog.schemas.registry_state import LEVEL, Identified, RegistryState, Version
 from raftlog.schemas.schema import Schema
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.schemas.test_store import Replica, store_of
@@ -109,13 +109,13 @@ def test_a_version_that_is_deleted_meanwhile_is_compared_all_the_same() -> None:
 
     async def scenario(registry: Registry, replica: Replica, threads: Threads) -> None:
         state, long = RegistryState(), Schema("AVRO", '"long"')
-        for version, schema in ((1, INT), (2, long)):
+        state.apply(ConfigWritten(None, {LEVEL: "BACKWARD_TRANSITIVE"}))
+        for version, schema in ((1, long), (2, INT)):
             state.apply(SchemaWritten("s", version, version, schema), identity(schema))
         new = Identified(INT, identity(INT))
-        state.apply(SchemaWritten("t", 1, 1, INT), new.identity)
         asking = asyncio.ensure_future(registry.compare(state, "s", new, state.versions("s")))
         await settled()
-        state.apply(SchemaRemoved("s", 2))
+        state.apply(SchemaRemoved("s", 1))
         while not asking.done():
             threads.working.pop().set_result(None)
             await settled()
