@@ -39,7 +39,7 @@ FILL_CONFIG = {
     "queue.buffering.max.kbytes": "65536",
     "message.timeout.ms": "300000",
 }
-"""Retries write nothing twice. The queue is small: records must not wait in it for so long that they time out."""
+"""Retries write no batch twice. The queue is small: records must not wait in it for so long that they time out."""
 
 FILL_PIECE = 5_000
 """Records that are handed to the producer at once."""
