@@ -12,6 +12,7 @@ SPARK := $(VENV)/.spark-installed
 DOCS := $(VENV)/.docs-installed
 CONSOLE := $(VENV)/.console-installed
 CELERY := $(VENV)/.celery-installed
+TABLES := $(VENV)/.tables-installed
 HELM := build/bin/helm
 KUBERNETES_RULES := build/bin/kubernetes-rules
 CONTROL_PLANE := build/bin/control-plane
@@ -23,7 +24,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test reversed celery-test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
+.PHONY: demo test reversed celery-test table-test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
 	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test kubernetes-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow newest constraints nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -50,6 +51,10 @@ console-test: $(CONSOLE)
 # Celery on share groups: the example's own tests kill a worker and a leader.
 celery-test: $(CELERY)
 	$(BIN)/python -m pytest -m nightly tests/testing/test_celery_example.py $(TEST)
+
+# `raftlog table`: kills at every step, two writers, and DuckDB and Polars, which read the tables.
+table-test: $(TABLES)
+	$(BIN)/python -m pytest -m tables tests/tables $(TEST)
 
 # The pictures of the documentation, made of a real cluster's console.
 console-pictures: $(CONSOLE)
@@ -190,7 +195,7 @@ newest:
 	$(MAKE) VENV=build/newest CONSTRAINTS= lint test
 
 constraints:
-	build/newest/bin/python -m pip install --quiet --editable '.[demo,oauth,spark,tls]' --group dev --group docs --group celery-tests --group console-tests
+	build/newest/bin/python -m pip install --quiet --editable '.[demo,oauth,spark,table,tls]' --group dev --group docs --group celery-tests --group console-tests --group table-tests
 	{ echo '# Written by make constraints.'; build/newest/bin/python -m pip freeze --exclude-editable; } >build/constraints
 	mv build/constraints deploy/constraints.txt
 
@@ -262,6 +267,11 @@ $(CONSOLE): $(STAMP)
 $(CELERY): $(STAMP)
 	$(PIP) --editable . --group dev --group celery-tests
 	@touch $(CELERY)
+
+# Libraries of 400 MB: only the target that needs them installs them.
+$(TABLES): $(STAMP)
+	$(PIP) --editable '.[table]' --group dev --group table-tests
+	@touch $(TABLES)
 
 $(DOCS): $(STAMP)
 	$(PIP) --editable . --group dev --group docs

@@ -17,6 +17,7 @@ import stat
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config import NodeConfig
@@ -30,7 +31,7 @@ from raftlog.node import Node, NodeFailed, prepare_first_requests, warm_up
 
 if TYPE_CHECKING:
     from raftlog.admin.listener import AdminListener
-    from raftlog.admin.view import FaultSwitch
+    from raftlog.admin.view import FaultSwitch, NodeView
 
 log = get_logger("node")
 
@@ -145,7 +146,7 @@ async def run_until(
         for folder in sorted({*config.log_dirs, config.metadata_log_dir}):
             locks.enter_context(locked(folder))
         node = Node(config, env)
-        admin: AdminListener | None = None
+        doors: list[AdminListener] = []
         loop = asyncio.get_running_loop()
         limited = LimitedLog(log, loop.time)
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, limited, context))
@@ -154,7 +155,7 @@ async def run_until(
             if why is None:
                 announcing = asyncio.ensure_future(_announce(node, ready))
                 try:
-                    admin = await _open_admin(node, faults)
+                    await _open_doors(node, faults, doors)
                     opened()
                     why = await _first(node.failed, signals.get())
                 finally:
@@ -163,25 +164,53 @@ async def run_until(
                 log.info("node_stopping", signal=signal.Signals(why).name)
                 await _first(node.failed, signals.get(), node.hand_over())
         finally:
-            if admin is not None:
-                await admin.stop()
+            for door in doors:
+                await door.stop()
             await _stop(node)
         if isinstance(why, str):
             raise NodeFailed(why)
         log.info("node_stopped")
 
 
-async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener | None:
-    """Open the admin API if it has a listener. Raise NodeFailed if a configured address is unavailable."""
+async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[AdminListener]) -> None:
+    """Open the ports that speak HTTP. Raise NodeFailed if a configured address is unavailable."""
     config = node.config
-    if config.admin_listener is None:
-        return None
+    if config.admin_listener is None and config.schema_registry_listener is None:
+        return
     from raftlog.admin.limits import Limits
-    from raftlog.admin.listener import AdminListener, AdminUnavailable, TokensUnusable
+    from raftlog.admin.listener import (
+        ADMIN_DOOR,
+        SCHEMA_DOOR,
+        AdminListener,
+        AdminUnavailable,
+        TokensUnusable,
+    )
+
+    view = _view_of(node, faults)
+    for door in (ADMIN_DOOR, SCHEMA_DOOR):
+        if door.address(config) is None:
+            continue
+        seen = view
+        if door is SCHEMA_DOOR:
+            schema_log = None if node.broker is None else node.broker.context.schema_log()
+            seen = replace(view, tls=node.admin_tls(), schema_log=schema_log)
+        listener = AdminListener(seen, Limits(connections=node.env.http_sockets), door=door)
+        try:
+            await listener.start()
+        except (AdminUnavailable, TokensUnusable, OSError) as error:
+            if door.setting in config.given or config.admin_tokens_file or config.admin_tls:
+                raise NodeFailed(str(error)) from error
+            log.warning("admin_listener_unavailable", reason=str(error), advice=f"set {door.setting}")
+        else:
+            opened.append(listener)
+
+
+def _view_of(node: Node, faults: FaultSwitch | None) -> NodeView:
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
 
-    view = NodeView(
+    config = node.config
+    return NodeView(
         config,
         image=lambda: node.metadata.published_image,
         unready_reasons=node.unready_reasons,
@@ -206,15 +235,6 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         faults=faults,
         transactions=None if node.broker is None else node.broker.transactions.survey,
     )
-    listener = AdminListener(view, Limits(connections=node.env.http_sockets))
-    try:
-        await listener.start()
-    except (AdminUnavailable, TokensUnusable, OSError) as error:
-        if "raftlog.admin.listener" in config.given or config.admin_tokens_file or config.admin_tls:
-            raise NodeFailed(str(error)) from error
-        log.warning("admin_listener_unavailable", reason=str(error), advice="set raftlog.admin.listener")
-        return None
-    return listener
 
 
 async def _first(failed: asyncio.Future[str], *works: Coroutine[Any, Any, Any]) -> Any:

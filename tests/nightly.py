@@ -53,7 +53,9 @@ def _sliced_seeds(target: str, first: int, last: int, step: int) -> tuple[Part, 
 FRAMES_AT_ONCE: Final = 2_000_000
 FRAMES_IN_CHUNK: Final = 20_000
 """`raftlog fuzz --first` counts these."""
-EVERY_TEST = "TEST=--on-disk --hypothesis-profile nightly -m 'not (spark or spark_kafka or interop)'"
+EVERY_TEST = (
+    "TEST=--on-disk --hypothesis-profile nightly -m 'not (spark or spark_kafka or tables or interop)'"
+)
 PARTS = (
     Part("lint"),
     Part("newest"),
@@ -89,6 +91,7 @@ PARTS = (
     Part("fuzz-live", variables=("FRAMES=2000000",)),
     Part("slow"),
     Part("celery-test"),
+    Part("table-test"),
     Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
     Part("interop-go", needs=("go",), variables=("RAFTLOG_SOAK_SECONDS=3600",)),

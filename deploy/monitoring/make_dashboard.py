@@ -150,6 +150,16 @@ ROWS: dict[str, list[Panel]] = {
             {"{{instance}}": _quantile(0.99, "raftlog_share_state_write_seconds", "instance")},
             "s",
         ),
+        Panel(
+            "Dead letters",
+            "Letters that were written, attempts that failed, and records that were given up without; a second.",
+            {
+                "{{group}}": _rate("raftlog_share_group_dead_letters_total", "group"),
+                "{{group}} failed": _rate("raftlog_share_group_dead_letter_failures_total", "group"),
+                "{{group}} lost": _rate("raftlog_share_group_dead_letters_lost_total", "group"),
+            },
+            "cps",
+        ),
     ],
     "Replication and the quorum": [
         Panel(

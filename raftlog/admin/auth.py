@@ -49,6 +49,8 @@ class Authenticator:
         node: NodeView,
         tokens: Mapping[bytes, Caller] | None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        listener: tuple[str, int] | None = None,
     ) -> None:
         self._node = node
         self._tokens = tokens
@@ -60,7 +62,7 @@ class Authenticator:
         self._met_controller = False
         self._looking: dict[tuple[str, str], asyncio.Task[Caller | None]] = {}
         """The checks in progress, by the address and the credentials."""
-        listener = node.config.admin_listener
+        listener = listener or node.config.admin_listener
         self.open_to_all = tokens is None and listener is not None and is_loopback(listener[0])
         """Whether callers on this machine need no credentials."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from importlib import import_module
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from raftlog.admin.limits import Limits
 from raftlog.admin.view import Accept, NodeView
@@ -18,6 +18,9 @@ from raftlog.base.guard import Guard
 from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.places import Places, host_of
+
+if TYPE_CHECKING:
+    from raftlog.base.config import NodeConfig
 
 BACKLOG: Final = 64
 SETTLED_S: Final = 1.0
@@ -36,6 +39,34 @@ class TokensUnusable(ValueError):
     """A tokens file that cannot be used; the message names the file, the line and the rule."""
 
 
+class Door(NamedTuple):
+    """A port that speaks HTTP: the admin API's, or the schema registry's."""
+
+    setting: str
+    key: str
+    """The field of the setting in a node's config."""
+    module: str
+    """It has the function `make_api(node, limits)`, and imports aiohttp."""
+    event: str
+    """Of the line in the log when it listens."""
+
+    def address(self, config: NodeConfig) -> tuple[str, int] | None:
+        """Return where it listens; None: nowhere."""
+        found: tuple[str, int] | None = getattr(config, self.key)
+        return found
+
+
+ADMIN_DOOR: Final = Door(
+    "raftlog.admin.listener", "admin_listener", "raftlog.admin.server", "admin_listener_started"
+)
+SCHEMA_DOOR: Final = Door(
+    "raftlog.schema.registry.listener",
+    "schema_registry_listener",
+    "raftlog.admin.schema_registry.server",
+    "schema_registry_listener_started",
+)
+
+
 class Api(Protocol):
     """The API behind the port; see `raftlog.admin.server.AdminServer`."""
 
@@ -51,7 +82,7 @@ class Api(Protocol):
         """Return the protocol of a new connection."""
 
 
-async def listen(accept: Accept, address: tuple[str, int]) -> asyncio.Server:
+async def listen(accept: Accept, address: tuple[str, int], *, setting: str) -> asyncio.Server:
     """Open the port. Raises AdminUnavailable."""
     host, port = address
     try:
@@ -60,9 +91,7 @@ async def listen(accept: Accept, address: tuple[str, int]) -> asyncio.Server:
         return server
     except OSError as error:
         reason = error.strerror or str(error)
-        raise AdminUnavailable(
-            f"cannot listen on {host}:{port} (raftlog.admin.listener): {reason}"
-        ) from error
+        raise AdminUnavailable(f"cannot listen on {host}:{port} ({setting}): {reason}") from error
 
 
 class Cut(Guard):
@@ -83,8 +112,9 @@ class Cut(Guard):
 class AdminListener(Guard):
     """`start` once, `stop` once. `server` is the API, once it is imported."""
 
-    def __init__(self, node: NodeView, limits: Limits | None = None) -> None:
+    def __init__(self, node: NodeView, limits: Limits | None = None, *, door: Door = ADMIN_DOOR) -> None:
         self._node = node
+        self._door = door
         self._limits = limits or Limits()
         self._listening: asyncio.Server | None = None
         self._importing: asyncio.Task[None] | None = None
@@ -98,18 +128,20 @@ class AdminListener(Guard):
     async def start(self) -> None:
         """Listen. Raises AdminUnavailable, TokensUnusable."""
         config = self._node.config
-        assert config.admin_listener is not None, "whoever starts this has looked"
+        address = self._door.address(config)
+        assert address is not None, "whoever starts this has looked"
         if config.admin_tokens_file or config.admin_tls is not None:
             await self._import(None)
             assert self.server is not None
             self.address = self.server.address
         else:
-            self._listening = await listen(self._accept, config.admin_listener)
+            self._listening = await listen(self._accept, address, setting=self._door.setting)
             self.address = self._listening.sockets[0].getsockname()[:2]
-        loop = asyncio.get_running_loop()
-        self._settling = loop.call_later(SETTLED_S, self.guarded(self.keep_samples))
+        if self._door is ADMIN_DOOR:
+            loop = asyncio.get_running_loop()
+            self._settling = loop.call_later(SETTLED_S, self.guarded(self.keep_samples))
         log.info(
-            "admin_listener_started",
+            self._door.event,
             host=self.address[0],
             port=self.address[1],
             tokens=bool(config.admin_tokens_file),
@@ -151,10 +183,11 @@ class AdminListener(Guard):
             self._importing = asyncio.get_running_loop().create_task(self.guarded_task(work))
 
     async def _import(self, listening: asyncio.Server | None) -> None:
-        module = await asyncio.to_thread(import_module, "raftlog.admin.server")
-        server: Api = module.AdminServer(self._node, self._limits)
+        module = await asyncio.to_thread(import_module, self._door.module)
+        server: Api = module.make_api(self._node, self._limits)
         await server.start(listening)
-        self.keep_samples()
+        if self._door is ADMIN_DOOR:
+            self.keep_samples()
         self.server = server
         for each in self.early:
             self.early.leave(each)

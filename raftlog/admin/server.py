@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from aiohttp import StreamReader, web
@@ -29,7 +29,7 @@ from raftlog.admin.errors import UNAUTHENTICATED, ApiError, Error, no_room_for_b
 from raftlog.admin.json_text import read_json
 from raftlog.admin.kafka_client import Asker, AskerFor, BrokerUnreachable
 from raftlog.admin.limits import Limits
-from raftlog.admin.listener import AdminUnavailable, limited, listen
+from raftlog.admin.listener import ADMIN_DOOR, AdminUnavailable, limited, listen
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.openapi import Document
 from raftlog.admin.resources import ROUTES
@@ -77,18 +77,23 @@ aiohttp_log.addFilter(_is_ours)
 class AdminServer:
     """The server of one node. `address` is the host and port at which it listens, once it is started."""
 
+    door: ClassVar = ADMIN_DOOR
+    routes: ClassVar[tuple[Route, ...]] = ROUTES
+    body_types: ClassVar[frozenset[str]] = frozenset({"application/json"})
+
     def __init__(
         self, node: NodeView, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._node = node
         self._limits = limits or Limits()
-        self._lag = node.lag = LoopLag()
+        self._lag = node.lag = node.lag or LoopLag()
         self._streams = node.streams = Streams(self._limits.streams, "events")
         node.record_streams = Streams(self._limits.streams, "records")
         self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
-        self._auth = Authenticator(node, None, clock)
+        self._listener = self.door.address(node.config)
+        self._auth = Authenticator(node, None, clock, listener=self._listener)
         self._clock = clock
-        self._document = Document(ROUTES)
+        self._document = Document(self.routes)
         self._runner: web.AppRunner | None = None
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
@@ -104,12 +109,12 @@ class AdminServer:
             except (OSError, UnicodeDecodeError) as error:
                 raise AdminUnavailable(f"raftlog.admin.tokens.file: {error}") from error
             tokens = parse_tokens(text, name=config.admin_tokens_file)
-            self._auth = Authenticator(self._node, tokens, self._clock)
+            self._auth = Authenticator(self._node, tokens, self._clock, listener=self._listener)
         app = web.Application(client_max_size=self._limits.body_bytes, middlewares=[self._around])
-        for route in ROUTES:
+        for route in self.routes:
             app.router.add_route(route.method, route.pattern, self._adapter(route))
         app.router.add_get("/openapi.json", self._openapi)
-        app.router.add_get("/console/{name}", self._console_file)
+        self._add_files(app)
         self._runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         try:
@@ -118,9 +123,17 @@ class AdminServer:
             await self._runner.cleanup()
             raise
         self.address = self._listening.sockets[0].getsockname()[:2]
+        self._start_watching()
+        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+
+    def _add_files(self, app: web.Application) -> None:
+        """Add what is no row of the table: the console."""
+        app.router.add_get("/console/{name}", self._console_file)
+
+    def _start_watching(self) -> None:
+        """Measure the loop, and follow the metadata for streams of events."""
         self._lag.start()
         self._node.subscribe(self._streams.on_metadata)
-        self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def stop(self) -> None:
         self._streams.close()
@@ -146,13 +159,13 @@ class AdminServer:
             audit.limited.flush()
 
     async def _listen(self, runner: web.AppRunner, listening: asyncio.Server | None) -> asyncio.Server:
-        config = self._node.config
         assert isinstance(runner.server, web.Server)
-        assert config.admin_listener is not None, "a node without an admin listener starts no server"
+        assert self._listener is not None, "a node without a listener starts no server"
         self._connections = Connections(runner.server, self._limits, logger=aiohttp_log)
         if listening is not None:
             return listening
-        return await listen(await self._secure(self._connections.accept), config.admin_listener)
+        accept = await self._secure(self._connections.accept)
+        return await listen(accept, self._listener, setting=self.door.setting)
 
     def accept(self) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection."""
@@ -320,7 +333,7 @@ class AdminServer:
 
     async def _body(self, route: Route, call: Call) -> Any:
         request = call.raw
-        if request.content_type != "application/json":
+        if request.content_type not in self.body_types:
             raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise ApiError(415, "the body must not be compressed: send it without Content-Encoding")
@@ -366,6 +379,11 @@ class AdminServer:
     async def _openapi(self, request: web.Request) -> web.Response:
         check_browser(request.method, request.headers, open_to_all=self._auth.open_to_all)
         return web.Response(body=await self._document.text(), content_type="application/json")
+
+
+def make_api(node: NodeView, limits: Limits) -> AdminServer:
+    """Return the admin API of a node."""
+    return AdminServer(node, limits)
 
 
 async def _with_retries(route: Route, call: Call) -> Any:
@@ -422,7 +440,7 @@ def _success(route: Route, answer: Any) -> web.StreamResponse:
         status, answer = answer
     if answer is None:
         return web.Response(status=status)
-    return web.Response(status=status, body=msgspec.json.encode(answer), content_type="application/json")
+    return web.Response(status=status, body=msgspec.json.encode(answer), content_type=route.media_type)
 
 
 def _failure(status: int, body: Error, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from raftlog.admin.cluster_summary import Survey
     from raftlog.admin.samples import Samples
     from raftlog.admin.streams import Streams
+    from raftlog.base.schema_log import SchemaLogPort
     from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
     from raftlog.security.authorizer import Authorizer
     from raftlog.security.bearer_tokens import VerifiedToken
@@ -174,6 +175,10 @@ class NodeView:
     """The faults that a node with --enable-faults can do to itself; None without."""
     transactions: Callable[[], TransactionPort] | None = None
     """Returns the port for transactions of the whole cluster; None without the broker role."""
+    schema_log: SchemaLogPort | None = None
+    """This node's replica of the schema registry's store; None without the broker role."""
+    registry: Any = None
+    """The schema registry; set by the server that serves it."""
     started_ms: int = field(init=False)
     """Unix time at which this was made, when the node started."""
     never_in_sync: set[TopicPartition] | None = None

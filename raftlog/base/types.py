@@ -41,6 +41,8 @@ CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
+SCHEMAS_TOPIC: Final = "_schemas"
+"""The store of schema registries. It is no internal topic: another registry may write it."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 """The quorum's own log, which is not a topic of the cluster."""
 

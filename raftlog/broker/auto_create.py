@@ -18,7 +18,12 @@ from raftlog.base.errors import (
     PolicyViolation,
     TopicAlreadyExists,
 )
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog.base.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    SCHEMAS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image, wait_for_leaders
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.long_work.turns import each_part
@@ -89,6 +94,8 @@ def _new_topic(broker: LocalBroker, name: str) -> NewTopic:
         return offsets_topic(broker)
     if name == SHARE_GROUP_STATE_TOPIC:
         return share_state_topic(broker)
+    if name == SCHEMAS_TOPIC and broker.config.schema_registry_listener is not None:
+        return schemas_topic(broker)
     return transactions_topic(broker) if name == TRANSACTION_STATE_TOPIC else NewTopic(name)
 
 
@@ -150,5 +157,20 @@ def offsets_topic(broker: LocalBroker) -> NewTopic:
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(config.offsets_topic_segment_bytes),
+        },
+    )
+
+
+def schemas_topic(broker: LocalBroker) -> NewTopic:
+    """Return the creation request of _schemas. A registry orders its records by offset, so it has one partition."""
+    replicas = _replicas(broker, broker.config.default_replication_factor)
+    return NewTopic(
+        SCHEMAS_TOPIC,
+        num_partitions=1,
+        replication_factor=replicas,
+        configs={
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(min(2, replicas)),
+            "unclean.leader.election.enable": "false",
         },
     )

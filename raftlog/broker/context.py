@@ -20,6 +20,7 @@ from raftlog.security.tokens import TokenKey
 if TYPE_CHECKING:
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
     from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
+    from raftlog.broker.coordination.schema_log import SchemaLog
     from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
     from raftlog.broker.coordination.transaction_verification import TransactionVerifier
@@ -76,6 +77,12 @@ class BrokerContext(LocalBroker):
 
             self.made_share_partitions = LedSharePartitions(self, ShareStateClient(self))
         return self.made_share_partitions
+
+    def schema_log(self) -> SchemaLog:
+        """Return this broker's replica of the schema registry's store, for its reader."""
+        from raftlog.broker.coordination.schema_log import SchemaLog
+
+        return SchemaLog(self)
 
     def __post_init__(self) -> None:
         self.token_key = TokenKey(self.config.delegation_token_secret_key)

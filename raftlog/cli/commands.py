@@ -89,6 +89,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         "raftlog.cli.share_group:share_group",
         "List and describe share groups; reset, delete offsets.",
     ),
+    "schema": Entry(
+        _ADMINISTER, "raftlog.cli.schema:schema", "List, show, register, check and delete schemas."
+    ),
     "log": Entry(_ADMINISTER, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
     "quota": Entry(
         _ADMINISTER, "raftlog.cli.quota:quota", "List, set and delete quotas: what clients may use."
@@ -111,6 +114,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
     ),
     "consume": Entry(_DATA, "raftlog.cli.consume:consume", "Print records; kcat -C's and -G's flags."),
+    "table": Entry(
+        _DATA, "raftlog.cli.table:table", "Write topics to Delta or Iceberg tables, exactly once."
+    ),
     "sim": Entry(_PROVE, "raftlog.cli.sim:run", "Run whole clusters in virtual time through faults."),
     "chaos": Entry(
         _PROVE, "raftlog.cli.chaos:run", "Inject faults into a real cluster and check what clients saw."

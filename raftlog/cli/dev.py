@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -27,6 +27,7 @@ NODES: Final = 3
 FIRST_KAFKA_PORT: Final = 9092
 FIRST_CONTROLLER_PORT: Final = 9192
 FIRST_HTTP_PORT: Final = 9644
+FIRST_SCHEMA_PORT: Final = 8081
 LAYOUT: Final = "dev.json"
 LOG: Final = "dev.log"
 """What a cluster in the background says once it is ready."""
@@ -50,11 +51,13 @@ class Layout:
     secure: bool = False
     faults: bool = False
     """Whether nodes can be hurt: a folder that ran so must go on so."""
+    schemas: dict[int, int] = field(default_factory=dict)
+    """Ports of the schema registry; none in a folder of an older release."""
 
     @property
     def ports(self) -> list[int]:
         """All of them."""
-        return [*self.kafka.values(), *self.controller.values(), *self.http.values()]
+        return [*self.kafka.values(), *self.controller.values(), *self.http.values(), *self.schemas.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,24 +216,28 @@ def _layout(folder: Path, asked: Asked) -> Layout:
     import secrets
 
     from raftlog.base.disk import write_file
-    from raftlog.testing.ports import HeldPorts
 
-    firsts = (
-        port,
-        FIRST_CONTROLLER_PORT + port - FIRST_KAFKA_PORT,
-        FIRST_HTTP_PORT + port - FIRST_KAFKA_PORT,
+    apart = port - FIRST_KAFKA_PORT
+    firsts = (port, FIRST_CONTROLLER_PORT + apart, FIRST_HTTP_PORT + apart)
+    ports = _free_ports([first + number for first in firsts for number in range(nodes)])
+    ports += _free_ports([FIRST_SCHEMA_PORT + apart + number for number in range(nodes)])
+    kafka, controller, http, schemas = (
+        dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(4)
     )
-    ports = [first + number for first in firsts for number in range(nodes)]
-    if not all(map(_is_free, ports)):
-        spare = HeldPorts(len(ports))
-        ports = spare.ports
-        spare.release()
-    kafka, controller, http = (
-        dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(3)
-    )
-    layout = Layout(secrets.token_hex(16), kafka, controller, http, asked.secure, asked.faults)
+    layout = Layout(secrets.token_hex(16), kafka, controller, http, asked.secure, asked.faults, schemas)
     write_file(path, json.dumps(asdict(layout)), secret=True)
     return layout
+
+
+def _free_ports(wanted: list[int]) -> list[int]:
+    """Return these ports if all are free, otherwise as many others."""
+    if all(map(_is_free, wanted)):
+        return wanted
+    from raftlog.testing.ports import HeldPorts
+
+    spare = HeldPorts(len(wanted))
+    spare.release()
+    return spare.ports
 
 
 def _read_layout(path: Path, asked: Asked) -> Layout:
@@ -241,12 +248,13 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
                 f"{path} is empty, as an older release left it after a power failure: {LOST}", USAGE
             )
         found = json.loads(text)
-        kafka, controller, http = (
+        found.setdefault("schemas", {})  # of an older release's folder
+        kafka, controller, http, schemas = (
             {int(node): int(port) for node, port in found[kind].items()}
-            for kind in ("kafka", "controller", "http")
+            for kind in ("kafka", "controller", "http", "schemas")
         )
-        flags = (bool(found.get(name, False)) for name in ("secure", "faults"))
-        layout = Layout(str(found["secret"]), kafka, controller, http, *flags)
+        secure, faults = (bool(found.get(name, False)) for name in ("secure", "faults"))
+        layout = Layout(str(found["secret"]), kafka, controller, http, secure, faults, schemas)
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise Failure(f"{path} is damaged ({_fault(error)}): {LOST}", USAGE) from None
     if asked.nodes and len(layout.kafka) != asked.nodes:
@@ -304,7 +312,9 @@ class _Ports:
         from raftlog.testing.ports import LOOPBACK
 
         self.addresses = {
-            node: Addresses(LOOPBACK, port, layout.controller[node], layout.http[node])
+            node: Addresses(
+                LOOPBACK, port, layout.controller[node], layout.http[node], layout.schemas.get(node, 0)
+            )
             for node, port in layout.kafka.items()
         }
 
@@ -327,6 +337,7 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str) 
         f"{many} ready in {took_s:.1f} s{moved}",
         f"  Kafka  {cluster.bootstrap_servers}",
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
+        *_registries(cluster),
         f"Open {cluster.admin_url(1)} in a browser to see it.",
         *(
             [f"  {cluster.admin_url(1)}/#/chaos injects faults, with a small load to watch."]
@@ -356,6 +367,14 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str) 
                 f"  raftlog dev restart 2{where}",
             ]
     print(*lines, sep="\n", flush=True)
+
+
+def _registries(cluster: Any) -> list[str]:
+    """Return the line with the addresses of the schema registry, if this cluster has it."""
+    urls = [
+        cluster.schema_registry_url(each) for each in cluster.nodes if cluster.addresses[each].schema_port
+    ]
+    return [f"  schema registry  {', '.join(urls)}"] if urls else []
 
 
 def _watch(cluster: Any, nodes: DevNodes, control: Control, *, where: str) -> int:

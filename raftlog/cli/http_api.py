@@ -8,10 +8,10 @@ import json
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from raftlog.base.config.network import is_loopback
+from raftlog.base.config.network import ADMIN_ADDRESSES, is_loopback
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 
@@ -28,6 +28,32 @@ _CODES: Final = {
     504: exits.UNREACHABLE,
 }
 """Exit codes for statuses; of others it is 1."""
+
+
+class HttpEndpoint(NamedTuple):
+    """A port of a node that speaks HTTP, and how commands find it."""
+
+    what: str
+    option: str
+    variable: str
+    """The environment variable for the option."""
+    local: str
+    """The address without the option."""
+    settings: tuple[str, ...]
+    """The settings of a broker with its address, the first that is set."""
+    cluster_path: str
+    """Where it returns the id of its cluster."""
+
+
+ADMIN_API: Final = HttpEndpoint("HTTP API", "--http", "RAFTLOG_HTTP", LOCAL, ADMIN_ADDRESSES, "/v1/whoami")
+SCHEMA_REGISTRY: Final = HttpEndpoint(
+    "schema registry",
+    "--registry",
+    "RAFTLOG_REGISTRY",
+    "http://localhost:8081",
+    ("raftlog.schema.registry.listener",),
+    "/v1/metadata/id",
+)
 
 
 @dataclass(slots=True)
@@ -52,6 +78,7 @@ class HttpApi:
     skips_verification_here: bool = False
     """Whether any certificate of a server on this machine is accepted, for requests without a login: the certificate is
     for another address."""
+    service: HttpEndpoint = ADMIN_API
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:
@@ -68,17 +95,20 @@ class HttpApi:
 
     def cluster_at(self, url: str) -> str:
         """Return the id of the cluster whose HTTP API is at a URL, "" if it has none. Raise Failure."""
-        found = self._ask(url, "GET", "/v1/whoami", None, None)
-        return str(found.get("cluster_id") or "") if isinstance(found, dict) else ""
+        found = self._ask(url, "GET", self.service.cluster_path, None, None)
+        if not isinstance(found, dict):
+            return ""
+        scope = found.get("scope") or {"clusters": {"kafka-cluster": found.get("cluster_id")}}
+        return str(scope["clusters"]["kafka-cluster"] or "")
 
     def _ask(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> Any:
         try:
             address = urlsplit(url)
             port = address.port
         except ValueError as error:  # its words name the port
-            raise Failure(f"--http {url}: {error}", exits.USAGE) from None
+            raise Failure(f"{self.service.option} {url}: {error}", exits.USAGE) from None
         if address.scheme not in ("http", "https") or not address.hostname:
-            raise Failure(f"--http {url}: expected http://HOST:PORT", exits.USAGE)
+            raise Failure(f"{self.service.option} {url}: expected http://HOST:PORT", exits.USAGE)
         if self.only_over_tls and address.scheme == "http" and not is_loopback(address.hostname):
             raise Failure(
                 f"{url} is not HTTPS: the password would cross the network in the clear", exits.USAGE
@@ -98,13 +128,14 @@ class HttpApi:
                     f"the certificate of {url} is not trusted ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
-            where = "set --http or RAFTLOG_HTTP to the address of the HTTP API"
-            if url == LOCAL:
+            service = self.service
+            where = f"set {service.option} or {service.variable} to the address of the {service.what}"
+            if url == service.local:
                 where = f"start one with `raftlog dev`, or {where}"
             if isinstance(error, TimeoutError):  # something listens there
                 where = f"the node hangs or is cut off; {SEVERAL}"
             if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
-                where = f"if it uses TLS, use --http https://{address.netloc}"
+                where = f"if it uses TLS, use {service.option} https://{address.netloc}"
             raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()

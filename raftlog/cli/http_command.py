@@ -22,37 +22,10 @@ from raftlog.cli.client_settings import check_files
 from raftlog.cli.cluster_command import SHARED, add_command
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import LOCAL, HttpApi
+from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpEndpoint
 from raftlog.cli.target import TIMEOUT_S, Target
 
-_SHARED: Final[dict[str, tuple[Any, Any]]] = {
-    "url": (
-        Annotated[
-            str,
-            typer.Option(
-                "--http",
-                metavar="URL",
-                envvar="RAFTLOG_HTTP",
-                show_default=LOCAL,
-                help="any node's HTTP API",
-            ),
-        ],
-        "",
-    ),
-    "bootstrap": (
-        Annotated[
-            str,
-            typer.Option(
-                "--bootstrap",
-                "-b",
-                "--bootstrap-server",
-                metavar="HOST:PORT",
-                envvar="RAFTLOG_BOOTSTRAP",
-                help="instead of --http: any node, which is asked where an HTTP API is",
-            ),
-        ],
-        "",
-    ),
+_LOGIN: Final[dict[str, tuple[Any, Any]]] = {
     "file": (
         Annotated[
             Path | None,
@@ -117,28 +90,58 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def http_verb(
-    app: typer.Typer, name: str, *, prints_rows: bool = False, takes_context: bool = True
+    app: typer.Typer,
+    name: str,
+    *,
+    prints_rows: bool = False,
+    service: HttpEndpoint = ADMIN_API,
+    takes_context: bool = True,
 ) -> Callable[..., Any]:
     """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target.
 
     A command about this machine's node takes no context, which may be another cluster's.
     """
-    shared = {**_SHARED, "context": SHARED["context"]} if takes_context else _SHARED
+    context = {"context": SHARED["context"]} if takes_context else {}
 
-    def decorate(body: Callable[..., None]) -> Callable[..., None]:
-        add_command(app, (name,), body, reach=_api, shared=shared, prints_rows=prints_rows)
+    def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
+        shared = {**_address(service), **_LOGIN, **context}
+        add_command(
+            app, (name,), body, reach=partial(_api, service=service), shared=shared, prints_rows=prints_rows
+        )
         return body
 
     return decorate
 
 
-def _api(given: dict[str, Any]) -> HttpApi:
+def _address(service: HttpEndpoint) -> dict[str, tuple[Any, Any]]:
+    """Return the options that say where a service is."""
+    article = "an" if service is ADMIN_API else "a"
+    url = typer.Option(
+        service.option,
+        metavar="URL",
+        envvar=service.variable,
+        show_default=service.local,
+        help=f"any node's {service.what}",
+    )
+    bootstrap = typer.Option(
+        "--bootstrap",
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        envvar="RAFTLOG_BOOTSTRAP",
+        help=f"instead of {service.option}: any node, which is asked where {article} {service.what} is",
+    )
+    return {"url": (Annotated[str, url], ""), "bootstrap": (Annotated[str, bootstrap], "")}
+
+
+def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     url, bootstrap, file = (given.pop(name) for name in ("url", "bootstrap", "file"))
     if "context" in given:
         file = contexts.file_of(given.pop("context"), file, is_addressed=bool(url or bootstrap))
     saved = contexts.read_http(file)
-    url = url or ("" if bootstrap else saved.get(contexts.HTTP_URL, ""))
-    api = HttpApi(url or LOCAL, given.pop("token"), given.pop("timeout"))
+    if service is ADMIN_API and not bootstrap:
+        url = url or saved.get(contexts.HTTP_URL, "")
+    api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))
     _take_saved(api, saved)
     target = Target(bootstrap, (), file, api.timeout_s)
@@ -177,7 +180,7 @@ def _http_api_of(target: Target, api: HttpApi) -> str:
 
     The advertised host with the port of a container may lead to another cluster, so the API's cluster id is compared.
     """
-    cluster = target.describe_cluster()
+    cluster, service = target.describe_cluster(), api.service
     reasons = []
     for broker in sorted(cluster.brokers, key=lambda each: int(each.broker_id)):
         try:
@@ -186,24 +189,26 @@ def _http_api_of(target: Target, api: HttpApi) -> str:
             if failure.code == exits.DENIED:  # no other broker will say more
                 asked = str(failure).removeprefix(f"broker {broker.broker_id}: ")
                 raise Failure(
-                    f"{asked}, to find the HTTP API; set its address with --http", exits.DENIED
+                    f"{asked}, to find the {service.what}; set its address with {service.option}",
+                    exits.DENIED,
                 ) from None
             reasons.append(str(failure))
             continue
         settings = {row["name"]: row["value"] or "" for row in rows}
-        found = http_url(settings, str(broker.host), nearby=_is_nearby(target.servers, str(broker.host)))
+        nearby = _is_nearby(target.servers, str(broker.host))
+        found = http_url(settings, str(broker.host), nearby=nearby, names=service.settings)
         if found:
             fault = _fault_of(found, api, str(cluster.cluster_id))
             if not fault:
                 return found
             reasons.append(fault)
             continue
-        where = settings.get("raftlog.admin.listener") or "nowhere"
+        where = settings.get(service.settings[-1]) or "nowhere"
         reasons.append(f"that of broker {broker.broker_id} listens at {where}")
     why = "; ".join(dict.fromkeys(reasons))
     raise Failure(
-        f"no HTTP API of the cluster at {target.servers} can be reached from here ({why}); "
-        "set its address with --http, or let brokers set raftlog.admin.advertised.listener",
+        f"no {service.what} of the cluster at {target.servers} can be reached from here ({why}); "
+        f"set its address with {service.option}, or let brokers set {service.settings[0]}",
         exits.UNREACHABLE,
     )
 

@@ -32,7 +32,7 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import SEVERAL
 from raftlog.cli.listener_probe import why_closed
 from raftlog.cli.refusals import not_authorized
-from raftlog.client.errors import Refused, Unreachable
+from raftlog.client.errors import NotConnected, Refused, Unreachable
 from raftlog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
+PROBE_S: Final = 2.0
+"""How long a broker may take to say that it is there, once it has not answered a request."""
 
 _CODES: Final[dict[type[KafkaError], int]] = {
     BrokerIdNotRegistered: exits.NOT_FOUND,
@@ -145,10 +147,24 @@ class Target:
         if broker is not None and self.cluster.knows(broker):
             about = about.removeprefix(f"broker {broker}: ")
             return Failure(f"{about}broker {broker} does not answer ({error})", exits.UNREACHABLE)
+        if not isinstance(error, NotConnected) and self._has_a_broker():
+            return Failure(
+                f"{about}a broker answers at {self.servers}, but not to this request ({error}); without a majority of "
+                "its voters a cluster has no controller: see `raftlog cluster health`",
+                exits.UNREACHABLE,
+            )
         advice = "" if "," in self.servers else f"; {SEVERAL}"
         if self.is_default:
             advice = "; start one with `raftlog dev`, or name one: -b HOST:PORT"
         return Failure(f"{about}no broker answers at {self.servers} ({error}){advice}", exits.UNREACHABLE)
+
+    def _has_a_broker(self) -> bool:
+        """Return whether a broker answers a request for which it needs no controller."""
+        try:
+            self.cluster.ask(ApiKey.METADATA, lambda make: make.MetadataRequest(topics=()), timeout_s=PROBE_S)
+        except (KafkaError, Refused, Unreachable):
+            return False
+        return True
 
     def ask(
         self,

@@ -156,8 +156,13 @@ class Cluster:
                 patience_s *= 2
             time.sleep(RETRY_S)
 
-    def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> Metadata:
-        """Return the metadata of some topics, by default of all. `create`: create missing topics, as clients do."""
+    def metadata(
+        self, topics: Iterable[str] | None = None, *, create: bool = False, broker: int | None = None
+    ) -> Metadata:
+        """Return the metadata of some topics, by default of all, from a broker, by default from any.
+
+        `create`: create missing topics, as clients do.
+        """
 
         def build(make: Any) -> Any:
             wanted = (
@@ -165,7 +170,7 @@ class Cluster:
             )
             return make.MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
 
-        found = read_metadata(self.ask(ApiKey.METADATA, build))
+        found = read_metadata(self.ask(ApiKey.METADATA, build, broker=broker))
         self._brokers |= found.brokers
         return found
 

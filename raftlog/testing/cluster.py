@@ -246,6 +246,12 @@ class Cluster:
         each = self._hosts.addresses[node_id]
         return f"http://{each.host}:{each.admin_port}"
 
+    def schema_registry_url(self, node_id: int = 1) -> str:
+        """Return the URL of a node's schema registry."""
+        each = self.addresses[node_id]
+        assert self.admin and each.schema_port, "this cluster has no schema registry; see AdminCluster"
+        return f"http://{each.host}:{each.schema_port}"
+
     def note_fault(self, event: str) -> None:
         """Note what is done to a node, for the report of a failed test."""
         self.fault_log.append(f"{datetime.now(UTC):%H:%M:%S.%f}"[:12] + f" {event}")

@@ -21,6 +21,8 @@ class Addresses(NamedTuple):
     """For clients and brokers."""
     controller_port: int
     admin_port: int
+    schema_port: int = 0
+    """Of the schema registry; 0: none."""
 
 
 class Hosts(Protocol):
@@ -41,10 +43,10 @@ class Loopback:
     """All on this machine's loopback, with different ports."""
 
     def __init__(self, nodes: int) -> None:
-        self._ports = HeldPorts(3 * nodes)
+        self._ports = HeldPorts(4 * nodes)
         ports = iter(self._ports.ports)
         self.addresses = {
-            node_id: Addresses(LOOPBACK, next(ports), next(ports), next(ports))
+            node_id: Addresses(LOOPBACK, next(ports), next(ports), next(ports), next(ports))
             for node_id in range(1, nodes + 1)
         }
 
@@ -68,7 +70,7 @@ def own_settings(
         if node_id <= voters
     )
     layout = {}
-    for node_id, (host, port, controller_port, admin_port) in addresses.items():
+    for node_id, (host, port, controller_port, admin_port, schema_port) in addresses.items():
         listeners = f"{listener}://{host}:{port}"
         votes = node_id <= voters
         layout[node_id] = {
@@ -81,6 +83,7 @@ def own_settings(
             "advertised.listeners": listeners,
             "raftlog.cluster.secret": secret,
             "raftlog.admin.listener": f"{host}:{admin_port}" if admin else "",
+            "raftlog.schema.registry.listener": f"{host}:{schema_port}" if admin and schema_port else "",
             "default.replication.factor": str(min(3, len(addresses))),
         }
     return layout

@@ -133,3 +133,7 @@ class SecureCluster(AdminCluster):
     def admin_url(self, node_id: int = 1) -> str:
         """Return the URL of a node's admin API, which uses TLS."""
         return super().admin_url(node_id).replace("http://", "https://")
+
+    def schema_registry_url(self, node_id: int = 1) -> str:
+        """Return the URL of a node's schema registry: HTTPS too."""
+        return super().schema_registry_url(node_id).replace("http://", "https://")

@@ -98,6 +98,45 @@ def test_what_is_in_flight_is_shown_and_exported(cluster: AdminCluster, queue: Q
         two.close()
 
 
+def test_records_that_wait_for_their_dead_letters_are_shown_with_the_reason(
+    cluster: AdminCluster, queue: Queue
+) -> None:
+    """The dead-letter topic is missing (KIP-1191)."""
+    queue.reset("earliest", partition_ids=[0])
+    letters = f"dlq.{queue.topic}"
+    with working(cluster, queue.topic, queue.group, client_id="one") as one:
+        one.cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda make: naming(make, queue.group, letters))
+        at = f"/v1/share-groups/{queue.group}/in-flight"
+        until(lambda: queue.node.get(at).body["dead_letter_topic"] == letters, "all know the topic")
+        taken, _ = one.take(2)
+        one.say(taken, 0, REJECT)
+        one.take(1)
+        reason = f"the dead-letter topic {letters} does not exist"
+        until(
+            lambda: (
+                [(each["archiving"], each["letters_failed"]) for each in queue.node.get(at).body["data"]]
+                == [(1, reason)]
+            ),
+            "the letter fails",
+        )
+        assert why(queue, 0)["state"] == "archiving"
+        assert "waits for its dead letter" in why(queue, 0)["summary"]
+        until(
+            lambda: (
+                f'raftlog_share_group_dead_letter_failures_total{{group="{queue.group}"}}' in metrics(cluster)
+            ),
+            "failures",
+        )
+        one.close()
+
+
+def naming(make: Any, group: str, letters: str) -> Any:
+    """Return the request that names the dead-letter topic of a group."""
+    config = make.AlterableConfig(name="errors.deadletterqueue.topic.name", config_operation=0, value=letters)
+    resource = make.AlterConfigsResource(resource_type=32, resource_name=group, configs=(config,))
+    return make.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+
+
 def test_other_clients_get_no_history_of_deliveries(cluster: AdminCluster, queue: Queue) -> None:
     """It would show topics that they may not see."""
     question = msgspec.json.encode(DeliveriesQuestion(queue.group))

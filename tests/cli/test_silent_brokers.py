@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-from raftlog.cli import exits, http_api, http_command, target
+from raftlog.cli import exits, target
 from raftlog.cli.commands import COMMANDS
 from raftlog.cli.tree import load
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
+from tests.client.scripted_broker import SILENT, ScriptedBroker
 
 ARGUMENTS: Final = {
     "acl add": "--topic t --allow-principal User:a --producer",
@@ -64,6 +65,13 @@ ARGUMENTS: Final = {
     "quota delete": "--user nosuch",
     "quota list": "",
     "quota set": "--user nosuch producer_byte_rate=1",
+    "schema check": "nosuch - --type protobuf",
+    "schema compatibility": "",
+    "schema delete": "nosuch",
+    "schema get": "nosuch",
+    "schema list": "",
+    "schema register": "nosuch - --type protobuf",
+    "schema versions": "nosuch",
     "share-group delete": "nosuch",
     "share-group delete-offsets": "nosuch --topic t",
     "share-group describe": "nosuch",
@@ -153,6 +161,16 @@ def test_where_one_broker_of_three_hangs_no_command_ends_with_a_traceback(asked:
             assert code == exits.OK or said.startswith("raftlog: ") or out, f"{name}: {code}, {said}"
 
 
+def test_brokers_without_a_controller_are_not_called_silent() -> None:
+    """They answer what they know themselves, and forward what only a controller decides."""
+    with ScriptedBroker(lambda *_request: SILENT) as broker:
+        where = f"{broker.host}:{broker.port}"
+        for name in ("topic create", "partition elect", "broker unregister"):
+            code, _, said = run(name, where, f"http://{where}", "-m", "0.3")
+            assert code == exits.UNREACHABLE, name
+            assert "no broker" not in said and "controller" in said and where in said, name
+
+
 def test_a_command_without_an_address_says_how_to_start_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer has none yet: `raftlog dev` is the next thing to type."""
     with socket.socket() as closed:
@@ -161,7 +179,3 @@ def test_a_command_without_an_address_says_how_to_start_a_broker(monkeypatch: py
         monkeypatch.setattr(target, "LOCAL", where)
         code, _, said = invoke("topic", "list", "-m", "0.1")
         assert code == exits.UNREACHABLE and f"at {where}" in said and "start one with `raftlog dev`" in said
-        monkeypatch.setattr(http_command, "LOCAL", f"http://{where}")
-        monkeypatch.setattr(http_api, "LOCAL", f"http://{where}")
-        code, _, said = invoke("cluster", "health", "-m", "0.1")
-        assert code == exits.UNREACHABLE and "start one with `raftlog dev`" in said

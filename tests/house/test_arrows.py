@@ -13,6 +13,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "base": frozenset(),
     "records": frozenset({"base"}),
     "protocol": frozenset({"base"}),
+    "schemas": frozenset({"base"}),
     "sharing": frozenset({"base"}),
     "storage": frozenset({"base", "records"}),
     "security": frozenset({"base"}),
@@ -38,7 +39,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "control": frozenset({"base", "broker", "controller", "loop_watch", "metadata", "quorum"}),
     "clock_watch": frozenset({"base"}),
     "node": frozenset({"base", "broker", "clock_watch", "control", "metadata", "security", "storage"}),
-    "admin": frozenset({"", "base", "metadata", "protocol", "records", "security"}),
+    "admin": frozenset({"", "base", "metadata", "protocol", "records", "schemas", "security"}),
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),
@@ -65,6 +66,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
     "pipeline": frozenset({"base", "client", "protocol", "records"}),
+    "tables": frozenset({"base", "client", "records"}),
     "cli": frozenset(
         {
             "",
@@ -80,6 +82,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "records",
             "security",
             "storage",
+            "tables",
             "testing",
         }
     ),
@@ -92,6 +95,7 @@ CORE = frozenset(
     {
         "base",
         "records",
+        "schemas",
         "security",
         "sharing",
         "storage",
@@ -122,10 +126,16 @@ HOMES: dict[str, frozenset[str]] = {
     "aiohttp": frozenset({"admin", "broker"}),
     "cryptography": frozenset({"broker", "raftlog_chaos", "testing"}),
     "joserfc": frozenset({"security"}),
+    "avro": frozenset({"schemas"}),
+    "jsonschema": frozenset({"schemas"}),
+    "proto_schema_parser": frozenset({"schemas"}),
     "uvloop": frozenset({"cli"}),
     "py4j": frozenset({"pipeline"}),
     "pyspark": frozenset({"pipeline"}),
-    "pyarrow": frozenset({"pipeline"}),
+    "pyarrow": frozenset({"pipeline", "tables"}),
+    "deltalake": frozenset({"tables"}),
+    "pyiceberg": frozenset({"tables"}),
+    "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
@@ -227,7 +237,9 @@ def test_every_import_is_declared():
         *project["dependencies"],
         *extras["demo"],
         *extras["spark"],
+        *extras["table"],
         *extras["tls"],
+        *extras["schema"],
         *extras["oauth"],
     ]
     declared = {_normal(requirement) for requirement in requirements} | {
@@ -249,6 +261,6 @@ def test_every_import_is_declared():
 
 def _normal(requirement: str) -> str:
     name = requirement.split(";", maxsplit=1)[0]
-    for mark in "<>=~! ":
+    for mark in "<>=~![ ":
         name = name.split(mark)[0]
     return name.replace("-", "_").lower()

@@ -334,14 +334,22 @@ class ShareGroups(Leaving):
         found = self.cluster.leader_replica(*book.where)
         if found is not None:
             leader, replica = found
-            leader.host.call(_delete, replica, self.chance.random())
-            for each in self.books.values():
-                if each.where == book.where:
-                    each.deleted_below = max(each.deleted_below, replica.log_start_offset)
+            leader.host.call(self._delete, replica, self.chance.random())
             if self.chance.random() < 0.5:
                 await self.moment(book.answered, 0.2)
                 await self.blackout(book, victim)  # before the log start is in a checkpoint
             await asyncio.sleep(self.a_while(0.1, 0.5))
+
+    def _delete(self, replica: Partition, share: float) -> None:
+        """Delete so much of what is committed."""
+        start, high_watermark = replica.log_start_offset, replica.high_watermark
+        try:
+            replica.delete_records(start + int(share * (high_watermark - start)))
+        except KafkaError:
+            return  # another replica leads by now
+        for each in self.books.values():
+            if each.where == (replica.topic, replica.index):
+                each.deleted_below = max(each.deleted_below, replica.log_start_offset)
 
     async def reset(self, book: ShareGroupModel, victim: int) -> None:
         """Set where a group begins, while its members go on."""
@@ -474,15 +482,6 @@ def led_by(context: BrokerContext) -> list[tuple[Any, LedSharePartition]]:
     """Return the share partitions that a broker leads, with their keys; looking makes none."""
     made = context.made_share_partitions
     return [] if made is None else made.all()
-
-
-def _delete(replica: Partition, share: float) -> None:
-    """Delete so much of what is committed."""
-    start, high_watermark = replica.log_start_offset, replica.high_watermark
-    try:
-        replica.delete_records(start + int(share * (high_watermark - start)))
-    except KafkaError:
-        pass  # another replica leads by now
 
 
 async def share_groups(loop: SimLoop, seconds: float = 6.0) -> Report:

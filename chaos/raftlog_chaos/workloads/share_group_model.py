@@ -323,7 +323,7 @@ class ShareGroupModel:
         name = f"{self.group} of {self.where}"
         lost = [
             offset
-            for offset in range(max(self.first_offset, self.log_start_offset), end_offset)
+            for offset in range(max(self.first_offset, self.log_start_offset, self.deleted_below), end_offset)
             if not (self.read_committed and offset in withheld)
             and offset not in self.settled
             and not self.doubtful[offset]

@@ -11,20 +11,40 @@ export const SPAN_MS = 900_000;
 export function chart(title, lines, show, note) {
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: nothing yet` });
   const legend = h("div", { class: "legend" });
-  const most = h("span", { class: "most" });
-  const element = h("figure", { class: "chart" }, h("figcaption", {}, h("strong", {}, title), most), drawing, legend, note && h("small", {}, note));
+  const heights = h("div", { class: "heights", "aria-hidden": "true" });
+  const times = h("div", { class: "ends", "aria-hidden": "true" });
+  const shown = h("span", { class: "most" });
+  const element = h("figure", { class: "chart" }, h("figcaption", {}, h("strong", {}, title), shown), h("div", { class: "plot" }, heights, drawing), times, legend, note && h("small", {}, note));
+  let drawn = { samples: [], now: 0, span: SPAN_MS }, pointer = null;
+
+  drawing.addEventListener("pointermove", (event) => {
+    const box = drawing.getBoundingClientRect();
+    pointer = (event.clientX - box.left) / box.width;
+    label();
+  });
+  drawing.addEventListener("pointerleave", () => ((pointer = null), label()));
 
   function draw(samples, now, span = SPAN_MS) {
+    drawn = { samples, now, span };
     const values = lines.map(([, of]) => samples.map((each) => [each.at_ms, of(each)]));
     const top = Math.max(1e-9, ...values.flat().map(([, value]) => value ?? 0));
     const x = (at) => WIDTH - ((now - at) / span) * WIDTH;
-    const y = (value) => HEIGHT - 4 - (value / top) * (HEIGHT - 12);
-    put(drawing, [0.25, 0.5, 0.75].map((part) => svg("line", { class: "rule", x1: 0, x2: WIDTH, y1: HEIGHT * part, y2: HEIGHT * part })),
+    const y = (value) => HEIGHT - 1 - (value / top) * (HEIGHT - 2);
+    put(drawing, [1, 0.5, 0].map((part) => svg("line", { class: "rule", x1: 0, x2: WIDTH, y1: y(top * part), y2: y(top * part) })),
       values.flatMap((points, index) => pieces(points).map((piece) => svg("polyline", { class: `line line-${index}`, "vector-effect": "non-scaling-stroke", points: piece.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }))));
-    const last = samples.at(-1);
-    const said = lines.map(([name, of]) => [name, last ? show(of(last)) : "–"]);
+    put(heights, [top, top / 2, 0].map((each) => h("span", {}, show(each < 1e-6 ? 0 : each))));
+    put(times, h("span", {}, clock(now - span)), h("span", {}, clock(now)));
+    label();
+  }
+
+  /** Show the values under the pointer, else the newest. */
+  function label() {
+    const { samples, now, span } = drawn;
+    const at = pointer === null ? now : now - (1 - pointer) * span;
+    const near = samples.reduce((found, each) => (found && Math.abs(found.at_ms - at) < Math.abs(each.at_ms - at) ? found : each), null);
+    const said = lines.map(([name, of]) => [name, near ? show(of(near)) : "–"]);
     put(legend, said.map(([name, value], index) => h("span", { class: `key key-${index}` }, h("i", {}), name && `${name} `, h("b", {}, value))));
-    most.textContent = samples.length ? `max ${show(top < 1e-6 ? 0 : top)}` : "waiting for samples";
+    shown.textContent = !near ? "waiting for samples" : pointer === null ? "now" : clock(near.at_ms);
     drawing.setAttribute("aria-label", `${title}, ${Math.round(span / 1000)} seconds up to ${clock(now)}: ${said.map((each) => each.join(" ")).join(", ")}`);
   }
   return { element, draw };

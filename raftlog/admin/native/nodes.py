@@ -56,9 +56,16 @@ async def _line(call: Call, broker: BrokerState) -> NodeLine:
 
 async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool) -> str | None:
     """Return the address of a broker's HTTP API; `nearby`: the caller is on the brokers' machine."""
-    make, broker_id = builders_for(ApiKey.DESCRIBE_CONFIGS), broker.broker_id
+    settings = await settings_of_broker(call, broker.broker_id, SETTINGS)
+    endpoint = broker.endpoint(call.node.config.inter_broker_listener_name)
+    return http_url(settings, "" if endpoint is None else endpoint.host, nearby=nearby)
+
+
+async def settings_of_broker(call: Call, broker_id: int, names: tuple[str, ...]) -> dict[str, str]:
+    """Return these settings of a broker; none if it does not answer soon."""
+    make = builders_for(ApiKey.DESCRIBE_CONFIGS)
     resource = make.DescribeConfigsResource(
-        resource_type=BROKER, resource_name=str(broker_id), configuration_keys=SETTINGS
+        resource_type=BROKER, resource_name=str(broker_id), configuration_keys=names
     )
     request = make.DescribeConfigsRequest(
         resources=(resource,), include_synonyms=False, include_documentation=False
@@ -67,10 +74,8 @@ async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool) -> str |
         async with asyncio.timeout(ANSWER_S):
             answer = await call.asker.ask(ApiKey.DESCRIBE_CONFIGS, request, broker_id=broker_id, at_once=True)
     except (BrokerUnreachable, KafkaError, TimeoutError):
-        return None
-    settings = {each.name: each.value or "" for each in answer.results[0].configs}
-    endpoint = broker.endpoint(call.node.config.inter_broker_listener_name)
-    return http_url(settings, "" if endpoint is None else endpoint.host, nearby=nearby)
+        return {}
+    return {each.name: each.value or "" for each in answer.results[0].configs}
 
 
 ROUTES: Final = (

@@ -587,6 +587,17 @@ class NodeConfig(
         "PEM file of the certificate's key; unset, it is in the certificate's file",
     )
 
+    # The schema registry
+    schema_registry_listener: tuple[str, int] | None = _node(
+        "raftlog.schema.registry.listener",
+        "string",
+        None,
+        "Where the schema registry listens, as host:port; unset, nowhere. Its TLS, logins and tokens are those of the "
+        "admin API, and beyond loopback it needs them likewise",
+        read=network.parse_optional_address,
+        show=network.format_optional_address,
+    )
+
     given: Mapping[str, str] = field(default_factory=dict)
     logins: Mapping[str, ListenerLogins] = field(default_factory=dict)
     """The logins of each SASL listener, by its name."""

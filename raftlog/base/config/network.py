@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog.base.config.setting import words
 
@@ -104,13 +104,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | None:
+ADMIN_ADDRESSES: Final = ("raftlog.admin.advertised.listener", "raftlog.admin.listener")
+"""The settings with the address of a node's admin API, the first that is set."""
+
+
+def http_url(
+    settings: Mapping[str, str], host: str, *, nearby: bool, names: Sequence[str] = ADMIN_ADDRESSES
+) -> str | None:
     """Return the URL of a broker's HTTP API by its settings; None without an API, or if it is local to its machine.
 
-    `host` is the advertised host; `nearby`: it is on this machine.
+    `host` is the advertised host; `nearby`: it is on this machine. `names`: the settings with its address.
     """
     scheme = "https" if settings.get("raftlog.admin.security.protocol") == "SSL" else "http"
-    for name in ("raftlog.admin.advertised.listener", "raftlog.admin.listener"):
+    for name in names:
         try:
             bound, port = parse_address(settings.get(name, ""))
         except ValueError:

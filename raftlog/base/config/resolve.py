@@ -47,6 +47,12 @@ NO_LOGINS: Final = (
     "controllers have PLAINTEXT or SSL: they authenticate by raftlog.cluster.secret, without logins"
 )
 
+HTTP_LISTENERS: Final = (
+    ("raftlog.admin.listener", "admin_listener"),
+    ("raftlog.schema.registry.listener", "schema_registry_listener"),
+)
+"""The settings of the ports that speak HTTP, with their fields."""
+
 MAX_VOTERS = 7
 """More voters make every metadata change slower without more safety."""
 
@@ -444,25 +450,26 @@ def _resolve_secret(draft: Draft) -> None:
 
 
 def _judge_admin(draft: Draft) -> None:
-    """Refuse an admin API that others can reach without authentication, or that sends secrets in the clear."""
-    if draft.faulty & {"raftlog.admin.listener", "raftlog.admin.tokens.file", "authorizer.class.name"}:
+    """Refuse an HTTP port that others can reach without authentication, or that sends secrets in the clear."""
+    if draft.faulty & {"raftlog.admin.tokens.file", "authorizer.class.name"}:
         return
-    address = draft.get("admin_listener")
-    if address is not None and not is_loopback(address[0]):
-        _judge_admin_beyond_loopback(draft, format_optional_address(address))
+    for name, key in HTTP_LISTENERS:
+        address = None if name in draft.faulty else draft.get(key)
+        if address is not None and not is_loopback(address[0]):
+            _judge_admin_beyond_loopback(draft, name, format_optional_address(address))
     advertised = draft.get("admin_advertised_listener")
     if advertised is not None and (advertised[0] in EVERY_INTERFACE or not advertised[1]):
         draft.fault("raftlog.admin.advertised.listener", "must be a host and a port to connect to")
-    if advertised is not None and address is None:
+    if advertised is not None and draft.get("admin_listener") is None:
         draft.fault("raftlog.admin.advertised.listener", "needs raftlog.admin.listener")
     if draft.get("admin_ssl_key") and not draft.get("admin_ssl_certificate"):
         draft.fault("raftlog.admin.ssl.key", "needs raftlog.admin.ssl.certificate")
 
 
-def _judge_admin_beyond_loopback(draft: Draft, listener: str) -> None:
+def _judge_admin_beyond_loopback(draft: Draft, name: str, listener: str) -> None:
     if not (draft.get("admin_tokens_file") or draft.get("authorizer_class_name")):
         draft.fault(
-            "raftlog.admin.listener",
+            name,
             "beyond loopback authorizer.class.name (for users) or raftlog.admin.tokens.file must be set, "
             f"but it is {listener!r}",
         )
@@ -477,7 +484,7 @@ def _judge_admin_beyond_loopback(draft: Draft, listener: str) -> None:
         )
     else:
         draft.fault(
-            "raftlog.admin.listener",
+            name,
             f"beyond loopback tokens and passwords need TLS: set raftlog.admin.security.protocol=SSL, or "
             f"raftlog.admin.tokens.without.tls=true on a trusted network; it is {listener!r}",
         )

@@ -223,30 +223,7 @@ class CoordinatorShard(Generic[C, R]):
         return replay.feed(records)
 
     async def _read(self, partition: Partition, offset: int) -> bytes:
-        read = partition.read(offset, READ_BYTES, min_one=True)
-        if read.error_code:
-            raise from_code(read.error_code)
-        records = read.records
-        if records is None:
-            records = await self._read_cold(partition, offset)
-        if not records:
-            raise KafkaStorageError(f"no record to read at offset {offset}")
-        return bytes(records)
-
-    async def _read_cold(self, partition: Partition, offset: int) -> Buffer | None:
-        """Read away from the loop, where only the log may be accessed."""
-        end_offset = partition.high_watermark
-        read = partial(partition.log.read, offset, READ_BYTES, end_offset=end_offset, cached=False)
-        for _ in range(COLD_READS):
-            try:
-                return await self._env.offload(read)
-            except FileNotFoundError:
-                continue  # compaction replaced the segment meanwhile
-            except OSError as error:
-                raise partition.storage_failed(error) from error
-            except CorruptMessage as error:
-                raise partition.read_error_for_client(error) from error
-        return None
+        return await read_committed(self._env, partition, offset)
 
     def _append(self, records: tuple[tuple[bytes, bytes | None], ...]) -> int:
         now_ms = self._env.ages.latest_ms()
@@ -273,3 +250,34 @@ class CoordinatorShard(Generic[C, R]):
             return write(partition)
         except KafkaError as error:
             raise errors.get(type(error), type(error))(error.message) from error
+
+
+async def read_committed(
+    env: Env, partition: Partition, offset: int, *, leader_only: bool = True, max_bytes: int = READ_BYTES
+) -> bytes:
+    """Return whole batches from `offset` on, up to the high watermark, and at least one. Raises KafkaError."""
+    read = partition.read(offset, max_bytes, min_one=True, leader_only=leader_only)
+    if read.error_code:
+        raise from_code(read.error_code)
+    records = read.records
+    if records is None:
+        records = await _read_cold(env, partition, offset, max_bytes)
+    if not records:
+        raise KafkaStorageError(f"no record to read at offset {offset}")
+    return bytes(records)
+
+
+async def _read_cold(env: Env, partition: Partition, offset: int, max_bytes: int) -> Buffer | None:
+    """Read away from the loop, where only the log may be accessed."""
+    end_offset = partition.high_watermark
+    read = partial(partition.log.read, offset, max_bytes, end_offset=end_offset, cached=False)
+    for _ in range(COLD_READS):
+        try:
+            return await env.offload(read)
+        except FileNotFoundError:
+            continue  # compaction replaced the segment meanwhile
+        except OSError as error:
+            raise partition.storage_failed(error) from error
+        except CorruptMessage as error:
+            raise partition.read_error_for_client(error) from error
+    return None

@@ -1,0 +1,124 @@
+"""Forwards a request to the node that leads `_schemas`, over HTTP with the caller's own login.
+
+A caller that showed a certificate has no login to pass on, and is redirected instead.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from raftlog.admin.native.nodes import settings_of_broker
+from raftlog.admin.route import Call
+from raftlog.admin.view import NodeView
+from raftlog.base.config.network import http_url
+from raftlog.base.types import NO_BROKER
+from raftlog.schemas.errors import FORWARDING_FAILED, NO_LEADER, SchemaError
+from raftlog.security.acls import ANONYMOUS
+
+FORWARDED: Final = "X-Forward"
+"""Confluent's header: `false` forbids to forward a request, which has been forwarded once."""
+ANSWER_S: Final = 15.0
+CONNECT_S: Final = 2.0
+RESPONSE_MAX_BYTES: Final = 64 << 20
+SETTINGS: Final = ("raftlog.schema.registry.listener", "raftlog.admin.security.protocol")
+
+
+class Forwarder:
+    """Keeps connections to the leader, and the address of the last."""
+
+    def __init__(self, node: NodeView) -> None:
+        self._node = node
+        self._session: aiohttp.ClientSession | None = None
+        self._found: tuple[int, str] | None = None
+        """The last leader, and its URL."""
+
+    async def forward(self, call: Call, leader: int) -> web.Response:
+        """Return the leader's response. Raise SchemaError 50004 without a leader, 50003 if it does not answer."""
+        if leader == NO_BROKER:
+            raise SchemaError(NO_LEADER, "no broker leads the topic _schemas at the moment; retry")
+        if call.raw.headers.get(FORWARDED, "").lower() == "false":
+            raise SchemaError(NO_LEADER, "this node does not lead the topic _schemas any more; retry")
+        url = await self._url(call, leader)
+        target = f"{url}{call.raw.rel_url.raw_path}"
+        if call.raw.query_string:
+            target += f"?{call.raw.rel_url.raw_query_string}"
+        if "Authorization" not in call.raw.headers and call.caller.principal not in ("", ANONYMOUS):
+            raise web.HTTPTemporaryRedirect(target)
+        return await self._ask(call, target)
+
+    async def _ask(self, call: Call, target: str) -> web.Response:
+        headers = {
+            name: call.raw.headers[name] for name in ("Authorization", "Accept") if name in call.raw.headers
+        }
+        headers |= {FORWARDED: "false", "X-Request-Id": call.request_id}
+        body = None if call.body is None else msgspec.json.encode(call.body)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            async with self._sessions().request(
+                call.raw.method,
+                type(call.raw.url)(target, encoded=True),
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                ssl=await self._tls(target),
+            ) as answer:
+                content = await answer.content.read(RESPONSE_MAX_BYTES)
+                while not answer.content.at_eof() and len(content) < RESPONSE_MAX_BYTES:
+                    content += await answer.content.read(RESPONSE_MAX_BYTES - len(content))
+                return web.Response(status=answer.status, body=content, content_type=answer.content_type)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._found = None
+            raise SchemaError(
+                FORWARDING_FAILED,
+                f"the node that leads the topic _schemas did not answer at {target}: {error!r}",
+            ) from None
+
+    def _sessions(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=CONNECT_S)
+            self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        return self._session
+
+    async def _url(self, call: Call, leader: int) -> str:
+        if self._found is not None and self._found[0] == leader:
+            return self._found[1]
+        node, broker = self._node, self._node.image().brokers.get(leader)
+        endpoint = None if broker is None else broker.endpoint(node.config.inter_broker_listener_name)
+        if broker is None or endpoint is None:
+            raise SchemaError(
+                NO_LEADER, f"broker {leader}, which leads the topic _schemas, is not registered"
+            )
+        own = node.image().brokers.get(node.config.node_id)
+        own_endpoint = None if own is None else own.endpoint(node.config.inter_broker_listener_name)
+        nearby = own_endpoint is not None and own_endpoint.host == endpoint.host
+        settings = await settings_of_broker(call, leader, SETTINGS)
+        found = http_url(settings, endpoint.host, nearby=nearby, names=SETTINGS[:1])
+        if found is None:
+            raise SchemaError(
+                FORWARDING_FAILED,
+                f"broker {leader}, which leads the topic _schemas, has no {SETTINGS[0]} that this node can reach",
+            )
+        self._found = (leader, found)
+        return found
+
+    async def _tls(self, target: str) -> ssl.SSLContext | bool:
+        """Return the context with which this node verifies other brokers, or the system's authorities."""
+        node = self._node
+        broker = node.image().brokers.get(self._found[0]) if self._found else None
+        endpoint = None if broker is None else broker.endpoint(node.config.inter_broker_listener_name)
+        if not target.startswith("https:") or endpoint is None or node.tls_options is None:
+            return True
+        options: dict[str, Any] = await node.tls_options(endpoint)
+        context = options.get("ssl")
+        return context if isinstance(context, ssl.SSLContext) else True
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()

@@ -1,0 +1,136 @@
+"""The registry of one node: its questions and changes, with parsing and comparing in a thread, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from raftlog.admin.schema_registry.forwarding import Forwarder
+from raftlog.admin.schema_registry.store import SchemaStore
+from raftlog.base.env import Offload
+from raftlog.schemas.compatibility import compared_with, differences
+from raftlog.schemas.decisions import (
+    Change,
+    Registration,
+    decide_registration,
+    needs_check,
+    registered,
+)
+from raftlog.schemas.errors import INCOMPATIBLE, SchemaError
+from raftlog.schemas.formats import demand_package, format_of, identity
+from raftlog.schemas.registry_state import Identified, RegistryState, Version
+from raftlog.schemas.schema import Schema
+
+T = TypeVar("T")
+PARSED_CHARS: Final = 500_000
+"""The characters of the schemas whose parsed form is kept for the next comparison. It takes some fifty bytes each."""
+MOST_MESSAGES: Final = 20
+
+
+class Registry:
+    """Answers from the state of `store`; only the leader's is current."""
+
+    def __init__(self, store: SchemaStore, offload: Offload, forwarder: Forwarder) -> None:
+        self.store = store
+        self.forwarder = forwarder
+        self._offload = offload
+        self._thread = asyncio.Lock()
+        """Held while a thread works for a client: the other threads are for the disk."""
+        self._parsed: OrderedDict[bytes, _Parsed] = OrderedDict()
+        """Parsed schemas by identity, the least recently used first."""
+
+    async def prepare(self, schema: Schema, *, normalize: bool) -> tuple[Schema, bytes]:
+        """Return a schema of a client as it is stored, and its identity. Raises SchemaError."""
+        demand_package(schema.kind)
+        return await self._in_thread(lambda: _prepared(schema, normalize=normalize))
+
+    async def register(self, wanted: Registration) -> Version:
+        """Return the version that the schema has in its subject, new or not. Raises SchemaError, NotLeading."""
+        state = await self.store.current()
+        found = registered(state, wanted)
+        if found is not None:
+            return found
+        await self.parse(
+            state, Identified(wanted.schema, wanted.identity)
+        )  # before it holds up other changes
+
+        async def decide(state: RegistryState) -> Change:
+            if needs_check(state, wanted):
+                await self._demand_compatibility(state, wanted)
+            return decide_registration(state, wanted)
+
+        written: Version = await self.store.change(decide)
+        return written
+
+    async def _demand_compatibility(self, state: RegistryState, wanted: Registration) -> None:
+        subject = wanted.subject
+        new = Identified(wanted.schema, wanted.identity)
+        messages = await self.compare(state, subject, new, state.versions(subject))
+        if messages:
+            raise SchemaError(
+                INCOMPATIBLE,
+                f"the schema is incompatible with an earlier version of subject '{subject}' "
+                f"(compatibility {state.level(subject)}): {'; '.join(messages)}",
+            )
+
+    async def change(self, decide: Callable[..., Change], *arguments: Any, **options: Any) -> Any:
+        """Make a change by a decision. Raises SchemaError, NotLeading."""
+
+        async def later(state: RegistryState) -> Change:
+            return decide(state, *arguments, **options)
+
+        return await self.store.change(later)
+
+    async def compare(
+        self, state: RegistryState, subject: str, new: Identified, versions: Sequence[Version]
+    ) -> list[str]:
+        """Return why a schema is incompatible with earlier versions at the level of a subject. Raises SchemaError."""
+        level, kind = state.level(subject), new.schema.kind
+        found: list[str] = []
+        for each in compared_with(level, versions):
+            old = state.ids[each.id]
+            if old.schema.kind != kind:
+                found.append(f"version {each.version} is of type {old.schema.kind}, and not {kind}")
+                continue
+            parsed = await self.parse(state, new), await self.parse(state, old)
+            compare = format_of(kind).incompatibilities
+            found += await self._in_thread(partial(differences, level, *parsed, compare))
+            if len(found) >= MOST_MESSAGES:
+                break
+        return found[:MOST_MESSAGES]
+
+    async def parse(self, state: RegistryState, wanted: Identified) -> Any:
+        """Return a parsed schema. Raises SchemaError."""
+        schema = wanted.schema
+        demand_package(schema.kind)
+        found = self._parsed.pop(wanted.identity, None)
+        if found is None:
+            named = state.named(schema.references)
+            work = partial(format_of(schema.kind).parse, schema.text, named)
+            found = _Parsed(
+                await self._in_thread(work), len(schema.text) + sum(len(each.text) for each in named)
+            )
+        self._parsed[wanted.identity] = found
+        while sum(each.chars for each in self._parsed.values()) > PARSED_CHARS:
+            self._parsed.popitem(last=False)
+        return found.schema
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        async with self._thread:
+            return await self._offload(work)
+
+
+class _Parsed(NamedTuple):
+    schema: Any
+    chars: int
+
+
+def _prepared(schema: Schema, *, normalize: bool) -> tuple[Schema, bytes]:
+    kind = format_of(schema.kind)
+    stored = schema._replace(text=kind.stored_text(schema.text))
+    if normalize:
+        stored = stored._replace(text=kind.canonical(schema.text))
+    return stored, identity(stored)

@@ -1,0 +1,209 @@
+"""`raftlog table`: topics as Delta or Iceberg tables."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from raftlog.cli import exits
+from raftlog.cli.cluster_command import Topic, Topics, noun, verb
+from raftlog.cli.exits import Failure
+from raftlog.cli.rows import Form, print_rows
+from raftlog.cli.target import Target
+from raftlog.cli.timestamps import read_moment
+from raftlog.tables.formats import Format
+
+if TYPE_CHECKING:
+    from raftlog.tables.job import Committed, Job
+    from raftlog.tables.table import Table
+
+INSTALL: Final = "this needs the packages of raftlog[table]: pip install 'raftlog[table]'"
+GROUP: Final = "raftlog-table"
+
+table = noun("Write topics to Delta or Iceberg tables, each record exactly once.")
+
+
+COLUMNS: Final = ("partition", "next_offset", "end_offset", "lag")
+
+To = Annotated[
+    str, typer.Option("--to", metavar="PATH|URL", help="the folder of the tables, or s3://BUCKET/PATH")
+]
+
+
+FormatOption = Annotated[Format, typer.Option("--format", help="of the tables")]
+Catalog = Annotated[
+    str,
+    typer.Option(
+        "--catalog",
+        metavar="URI|NAME",
+        help="of Iceberg tables: a REST server, a database, or a name in pyiceberg's configuration "
+        "(default: a database in the folder)",
+    ),
+]
+
+
+@verb(table, "describe", prints_rows=True)
+def describe(
+    target: Target,
+    topic: Topic,
+    *,
+    to: To,
+    format: FormatOption = Format.DELTA,
+    catalog: Catalog = "",
+    form: Form,
+) -> None:
+    """Show how far a table is: the next offset of each partition, the end of the topic, and the lag."""
+    found = _open(format, to, catalog, [topic])[topic].load()
+    if found is None:
+        raise Failure(f"there is no table of {topic} in {to}", exits.NOT_FOUND)
+    from raftlog.client.fetching import list_offsets
+    from raftlog.client.metadata import LATEST
+
+    with target.failures(needs="DESCRIBE"):
+        keys = [(topic, each) for each in target.topic(topic).partitions]
+        ends = {at[1]: end for at, end in list_offsets(target.cluster, keys, LATEST, committed=True).items()}
+    rows = []
+    for partition, end in sorted(ends.items()):
+        offset = found.offsets.get(partition)
+        lag = None if offset is None else max(0, end - offset)
+        rows.append(dict(zip(COLUMNS, (partition, offset, end, lag), strict=True)))
+    print_rows(rows, form, COLUMNS)
+
+
+@verb(table, "run")
+def run(
+    target: Target,
+    topics: Topics,
+    *,
+    to: To,
+    format: FormatOption = Format.DELTA,
+    catalog: Catalog = "",
+    every: Annotated[
+        float, typer.Option("--every", metavar="S", min=0.1, help="commit after so many seconds")
+    ] = 60.0,
+    megabytes: Annotated[
+        int, typer.Option("--megabytes", metavar="N", min=1, max=1024, help="or after so many megabytes")
+    ] = 128,
+    tidy_every: Annotated[
+        int,
+        typer.Option("--tidy-every", metavar="N", min=0, help="merge small files after N commits; 0: never"),
+    ] = 20,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="where a new table begins: beginning, end or a time")
+    ] = "beginning",
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="stop at what is the end of the topics now")
+    ] = False,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="go on behind records that were deleted before they were read")
+    ] = False,
+    group: Annotated[
+        str, typer.Option("--group", "-G", metavar="GROUP", help='shows the lag to other tools; "": none')
+    ] = GROUP,
+    as_json: Annotated[
+        bool, typer.Option("--json", "-J", help="print commits as JSON, one per line")
+    ] = False,
+) -> int:
+    """Append topics to tables, one table per topic, until Ctrl-C or SIGTERM.
+
+    \b
+    raftlog table run orders --to ./lake              follow a topic, a commit per minute
+    raftlog table run orders --to ./lake --until-end  append what there is, and stop
+    raftlog table run orders payments --to s3://lake/raw --every 300
+
+    The table itself holds the next offsets: run the same command again after any failure, and each record is in the
+    table once. A second writer takes the table over, and the first one stops.
+    """
+    try:
+        from raftlog.tables.job import Job, Plan, Reports
+    except ImportError:
+        raise Failure(INSTALL) from None
+    from raftlog.tables.progress import TableError
+
+    plan = Plan(
+        begin=_begin(begin),
+        commit_s=every,
+        commit_bytes=megabytes << 20,
+        tidy_every=tidy_every,
+        group=group,
+        until_end=until_end,
+        skip_lost=skip_lost,
+    )
+    tables = _open(format, to, catalog, topics)
+    job = Job(target.cluster, tables, plan, Reports(_print_json if as_json else _print_line, _say))
+    with _stopped_by_signals(job) as caught, target.failures(needs="READ"):
+        try:
+            job.run()
+        except TableError as error:
+            raise Failure(str(error)) from None
+    return exits.INTERRUPTED if signal.SIGINT in caught else exits.OK
+
+
+def _begin(offset: str) -> int:
+    """Return the time that a position means. Raise Failure."""
+    from raftlog.client.metadata import EARLIEST, LATEST
+
+    known = {"beginning": EARLIEST, "end": LATEST}
+    if offset in known:
+        return known[offset]
+    return read_moment("--from", offset)
+
+
+def _open(format: Format, to: str, catalog: str, topics: Sequence[str]) -> dict[str, Table]:
+    """Return the table of each topic. Raise Failure."""
+    from raftlog.tables import formats
+    from raftlog.tables.table import StoreFailed
+
+    try:
+        place = formats.Place(format, to, catalog)
+        return {topic: formats.open_table(place, topic) for topic in topics}
+    except ImportError:
+        raise Failure(INSTALL) from None
+    except ValueError as error:
+        raise Failure(str(error), exits.USAGE) from None
+    except StoreFailed as error:
+        raise Failure(f"{to}: {error}") from None
+
+
+def _say(line: str) -> None:
+    print(f"raftlog: {line}", file=sys.stderr, flush=True)
+
+
+def _print_line(done: Committed) -> None:
+    lag = "unknown" if done.lag is None else f"{done.lag:,}"
+    print(
+        f"{done.topic}: version {done.version}, {done.records:,} records, {done.bytes / 1e6:,.1f} MB, "
+        f"in {done.seconds:.1f} s; lag {lag}",
+        flush=True,
+    )
+
+
+def _print_json(done: Committed) -> None:
+    print(json.dumps(asdict(done)), flush=True)
+
+
+@contextmanager
+def _stopped_by_signals(job: Job) -> Iterator[set[int]]:
+    """Let SIGTERM and SIGINT end the job after a commit, and a second signal at once; yield the received signals."""
+    caught: set[int] = set()
+
+    def stop(number: int, _frame: Any) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.add(number)
+        job.stopping = True
+        _say("stopping after this commit; once more stops at once")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,75 @@
+"""The formats of schemas: what the registry asks of a type. Their packages are imported when they are needed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+import msgspec
+
+from raftlog.schemas.errors import MISSING_PACKAGE, SchemaError
+from raftlog.schemas.schema import Kind, Named, Schema
+
+
+class Format(Protocol):
+    """A type of schemas. All but the first two are work for a thread."""
+
+    def stored_text(self, text: str) -> str:
+        """Return the text as it is stored and returned. Raises SchemaError."""
+
+    def canonical(self, text: str) -> str:
+        """Return a text that is the same for the same schema in another layout. Raises SchemaError."""
+
+    def parse(self, text: str, named: Sequence[Named]) -> Any:
+        """Return the parsed schema. Raises SchemaError."""
+
+    def incompatibilities(self, reader: Any, writer: Any) -> list[str]:
+        """Return why `reader` cannot read all records of `writer`; empty if it can. Raises SchemaError."""
+
+
+MODULES: Final[dict[Kind, str]] = {
+    "AVRO": "raftlog.schemas.avro_schemas",
+    "JSON": "raftlog.schemas.json_schemas",
+    "PROTOBUF": "raftlog.schemas.protobuf_schemas",
+}
+PACKAGES: Final[dict[Kind, str]] = {"AVRO": "avro", "JSON": "jsonschema", "PROTOBUF": "proto_schema_parser"}
+
+
+@lru_cache(maxsize=len(MODULES))
+def format_of(kind: Kind) -> Format:
+    """Return the format of a type of schemas."""
+    found: Any = import_module(MODULES[kind])
+    return found  # type: ignore[no-any-return]
+
+
+def demand_package(kind: Kind) -> None:
+    """Raise SchemaError if the package that parses schemas of this type is not installed."""
+    if find_spec(PACKAGES[kind]) is None:
+        package = PACKAGES[kind].replace("_", "-")
+        raise SchemaError(
+            MISSING_PACKAGE,
+            f"schemas of type {kind} need the package {package}: pip install 'raftlog[schema]'",
+        )
+
+
+def identity(schema: Schema) -> bytes:
+    """Return 16 bytes that are the same for the same schema with the same references, in whatever layout."""
+    try:
+        text = format_of(schema.kind).canonical(schema.text)
+    except (SchemaError, RecursionError):  # another registry wrote it, with other limits
+        text = schema.text
+    whole = msgspec.json.encode(
+        (schema.kind, text, schema.references, schema.metadata or None, schema.rule_set or None),
+        order="sorted",
+    )
+    return hashlib.md5(whole, usedforsecurity=False).digest()
+
+
+def guid_of(schema_identity: bytes) -> str:
+    """Return the id of a schema that does not depend on the registry."""
+    return str(UUID(bytes=schema_identity))

@@ -1,0 +1,161 @@
+"""A topic's table in Delta Lake's format, by the package deltalake.
+
+Epoch and offsets are Delta's own transaction identifiers, an integer per application id. They are in the same commit as
+the files, and checkpoints of the log keep them. A commit is a new file of the log, named by the next version, and the
+store refuses a second file of that name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
+
+from raftlog.tables.progress import NO_EPOCH, Attempt, Head, Source
+from raftlog.tables.table import Conflict, StoreFailed
+
+SOURCE: Final = "raftlog.source"
+"""The table property that names the topic."""
+OFFSETS: Final = "raftlog.offsets"
+"""The offsets from and to of each partition in a commit's information, for people and other programs."""
+TARGET_BYTES: Final = 128 << 20
+"""The size of files after small files are merged."""
+RETRIES: Final = 0
+"""deltalake would try a commit again on top of a newer version."""
+
+
+_FILES: Final = WriterProperties(compression="ZSTD")
+_DECORATION: Final = re.compile(r"\x1b\[\d+m|↳")
+
+
+class DeltaBackend:
+    """A Delta table in a folder or an object store."""
+
+    def __init__(self, where: str, schema: pa.Schema, storage: Mapping[str, str] | None = None) -> None:
+        self.where = where
+        self._schema = schema
+        self._storage = dict(storage or {})
+        self._table: DeltaTable | None = None
+
+    def load(self) -> Head | None:
+        """Read the newest version; None if there is no table. Raise StoreFailed."""
+        try:
+            if self._table is None:
+                self._table = DeltaTable(self.where, storage_options=self._storage)
+            else:
+                self._table.update_incremental()
+            return _head(self._table)
+        except TableNotFoundError:
+            return None
+        except (DeltaError, OSError) as error:
+            self._table = None
+            raise StoreFailed(_words(error)) from error
+
+    def create(self, source: Source) -> None:
+        """Make the table, without records. Raise Conflict, StoreFailed."""
+        try:
+            DeltaTable.create(
+                self.where,
+                self._schema,
+                name=source.topic,
+                configuration={SOURCE: source.to_json()},
+                raise_if_key_not_exists=False,
+                storage_options=self._storage,
+                commit_properties=CommitProperties(max_commit_retries=RETRIES),
+            )
+        except (DeltaError, OSError) as error:  # a table that another writer made is found by the next load
+            raise StoreFailed(_words(error)) from error
+
+    def append(self, head: Head, attempt: Attempt, rows: pa.Table) -> None:
+        """Commit rows, epoch and offsets as the version after this head. Raise Conflict, StoreFailed."""
+        table = self._table
+        assert table is not None and head.source is not None and str(table.version()) == head.version
+        properties = CommitProperties(
+            custom_metadata={OFFSETS: _moves(attempt)},
+            max_commit_retries=RETRIES,
+            app_transactions=_transactions(head.source, attempt, head),
+        )
+        try:
+            if rows.num_rows:
+                write_deltalake(
+                    table, rows, mode="append", commit_properties=properties, writer_properties=_FILES
+                )
+            else:
+                table.create_write_transaction(
+                    [], mode="append", schema=table.schema(), commit_properties=properties
+                )
+        except CommitFailedError as error:
+            raise Conflict(_words(error)) from error
+        except SchemaMismatchError:
+            raise
+        except (DeltaError, OSError) as error:
+            raise StoreFailed(_words(error)) from error
+
+    def tidy(self) -> Mapping[str, Any]:
+        """Merge small files, and delete files that no version of the last week needs. Raise StoreFailed."""
+        try:
+            table = DeltaTable(self.where, storage_options=self._storage)
+            merged = table.optimize.compact(target_size=TARGET_BYTES, writer_properties=_FILES)
+            deleted = table.vacuum(dry_run=False)
+        except (DeltaError, OSError) as error:
+            raise StoreFailed(_words(error)) from error
+        return {
+            "merged": merged["numFilesRemoved"],
+            "into": merged["numFilesAdded"],
+            "deleted": len(deleted),
+        }
+
+
+def _head(table: DeltaTable) -> Head:
+    version = str(table.version())
+    text = table.metadata().configuration.get(SOURCE)
+    if text is None:
+        return Head(version, None)
+    source = Source.from_json(text)
+    epoch = table.transaction_version(_application(source, "epoch"))
+    offsets: dict[int, int] = {}
+    for partition in count():
+        offset = table.transaction_version(_application(source, partition))
+        if offset is None:
+            break
+        offsets[partition] = offset
+    return Head(version, source, NO_EPOCH if epoch is None else epoch, offsets)
+
+
+def _application(source: Source, name: str | int) -> str:
+    return f"raftlog/{source.cluster}/{source.topic_id or source.topic}/{name}"
+
+
+def _transactions(source: Source, attempt: Attempt, head: Head) -> list[Transaction]:
+    """Return the epoch, and the offset of each partition that moved."""
+    moved = {
+        partition: offset
+        for partition, offset in attempt.end.items()
+        if head.offsets.get(partition) != offset
+    }
+    return [
+        Transaction(_application(source, "epoch"), attempt.epoch),
+        *(
+            Transaction(_application(source, partition), offset)
+            for partition, offset in sorted(moved.items())
+        ),
+    ]
+
+
+def _moves(attempt: Attempt) -> dict[str, list[int | None]]:
+    return {
+        str(partition): [attempt.start.get(partition), end]
+        for partition, end in sorted(attempt.end.items())
+        if attempt.start.get(partition) != end
+    }
+
+
+def _words(error: Exception) -> str:
+    """Return an error in one line: deltalake has a line for each layer, in colours."""
+    lines = (_DECORATION.sub("", line).strip() for line in str(error).splitlines())
+    return ": ".join(filter(None, lines)) or type(error).__name__

@@ -1,0 +1,181 @@
+"""A topic's table in Apache Iceberg's format, by the package pyiceberg and any of its catalogs.
+
+Each commit is a snapshot whose summary has epoch and offsets, a commit without rows too. pyiceberg compares only the
+newest snapshot with the base of a commit, so a change of properties alone would fence no writer. The same commit
+repeats epoch and offsets as properties of the table. They count once all snapshots of raftlog are expired, as after a
+compaction by another engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table as IcebergTable
+from sqlalchemy.exc import SQLAlchemyError
+
+from raftlog.base.disk import make_folders, write_file
+from raftlog.tables.progress import NO_EPOCH, Attempt, Head, Source
+from raftlog.tables.table import Conflict, StoreFailed
+
+SOURCE: Final = "raftlog.source"
+"""The table property that names the topic."""
+EPOCH: Final = "raftlog.epoch"
+OFFSETS: Final = "raftlog.offsets"
+"""The next offset of each partition, as JSON."""
+PROPERTIES: Final = {
+    "commit.retry.num-retries": "0",  # pyiceberg would try a commit again on top of a newer snapshot
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "write.parquet.compression-codec": "zstd",
+}
+CATALOG: Final = "raftlog"
+"""The name of a catalog that no configuration names. A database may have several catalogs by name."""
+KEPT: Final = timedelta(days=1)
+"""The time for which snapshots are kept: each of them makes the metadata longer, which every commit writes anew."""
+_FAILURES: Final = (CommitStateUnknownException, RESTError, SQLAlchemyError, OSError)
+
+
+class IcebergBackend:
+    """An Iceberg table of a catalog, in a folder or an object store."""
+
+    def __init__(self, catalog: Catalog, namespace: str, topic: str, where: str, schema: pa.Schema) -> None:
+        self.where = where
+        self._catalog = catalog
+        self._name = (namespace, topic)
+        self._schema = schema
+        self._table: IcebergTable | None = None
+
+    def load(self) -> Head | None:
+        """Read the newest version; None if there is no table. Raise StoreFailed."""
+        try:
+            self._table = self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            return None
+        except _FAILURES as error:
+            raise StoreFailed(_words(error)) from error
+        return _head(self._table)
+
+    def create(self, source: Source) -> None:
+        """Make the table, without records. Raise Conflict, StoreFailed."""
+        try:
+            self._catalog.create_namespace_if_not_exists(self._name[:1])
+            self._catalog.create_table(
+                self._name,
+                self._schema,
+                location=self.where,
+                properties={**PROPERTIES, SOURCE: source.to_json()},
+            )
+        except TableAlreadyExistsError as error:
+            raise Conflict(_words(error)) from error
+        except _FAILURES as error:
+            raise StoreFailed(_words(error)) from error
+
+    def append(self, head: Head, attempt: Attempt, rows: pa.Table) -> None:
+        """Commit rows, epoch and offsets as the snapshot after this head. Raise Conflict, StoreFailed."""
+        table = self._table
+        assert table is not None and _version(table) == head.version
+        progress = {EPOCH: str(attempt.epoch), OFFSETS: _to_json(attempt.end)}
+        try:
+            transaction = table.transaction()
+            transaction.append(rows, snapshot_properties=progress)
+            transaction.set_properties(progress)
+            transaction.commit_transaction()
+            self._write_hint(table)
+        except CommitFailedException as error:
+            raise Conflict(_words(error)) from error
+        except _FAILURES as error:
+            raise StoreFailed(_words(error)) from error
+
+    def tidy(self) -> Mapping[str, Any]:
+        """Expire snapshots that are older than a day. Raise StoreFailed."""
+        try:
+            table = self._catalog.load_table(self._name)
+            before = len(table.snapshots())
+            table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - KEPT).commit()
+            self._write_hint(table)
+        except (CommitFailedException, *_FAILURES) as error:
+            raise StoreFailed(_words(error)) from error
+        return {"expired snapshots": before - len(table.snapshots())}
+
+    def _write_hint(self, table: IcebergTable) -> None:
+        """Name the newest metadata file in a file of a known name, for readers without a catalog. Only in folders."""
+        address = urlsplit(table.metadata_location)
+        if address.scheme in ("", "file"):
+            newest = Path(address.path)
+            hint = newest.name.removesuffix(".metadata.json")
+            write_file(newest.with_name("version-hint.text"), hint, beside=f".{os.getpid()}")
+
+
+def open_catalog(to: str, catalog: str) -> Catalog:
+    """Return a catalog by the URI of its server or database, or by its name in pyiceberg's own configuration.
+
+    "" is a database in the folder of the tables. Raise StoreFailed, ValueError.
+    """
+    address = urlsplit(catalog)
+    properties = {"warehouse": to}
+    try:
+        if not catalog:
+            folder = Path(urlsplit(to).path)
+            make_folders(folder)
+            properties |= {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"}
+        elif address.scheme in ("http", "https"):
+            properties |= {"type": "rest", "uri": catalog}
+        elif address.scheme:
+            properties |= {"type": "sql", "uri": catalog}
+        return load_catalog(CATALOG if "type" in properties else catalog, **properties)
+    except _FAILURES as error:
+        raise StoreFailed(_words(error)) from error
+
+
+def _head(table: IcebergTable) -> Head:
+    text = table.properties.get(SOURCE)
+    if text is None:
+        return Head(_version(table), None)
+    progress = _progress(table)
+    offsets = {
+        int(partition): offset for partition, offset in json.loads(progress.get(OFFSETS, "{}")).items()
+    }
+    return Head(_version(table), Source.from_json(text), int(progress.get(EPOCH, NO_EPOCH)), offsets)
+
+
+def _progress(table: IcebergTable) -> Mapping[str, str]:
+    """Return the summary of the newest snapshot that raftlog made, or else the properties of the table.
+
+    A table that was rolled back so has the offsets of the snapshot that it was rolled back to.
+    """
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        if snapshot.summary is not None and snapshot.summary.get(OFFSETS) is not None:
+            return dict(snapshot.summary.additional_properties)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return dict(table.properties)
+
+
+def _version(table: IcebergTable) -> str:
+    """Return the sequence number, which each snapshot counts up."""
+    return str(table.metadata.last_sequence_number)
+
+
+def _to_json(offsets: Mapping[int, int]) -> str:
+    return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

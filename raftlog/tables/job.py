@@ -1,0 +1,312 @@
+"""Reads topics and appends their records to tables, commit after commit, until it is stopped or at the end.
+
+One thread does all: it fetches until a table's commit is due by time or size, appends, and goes on. Offsets are
+committed to a consumer group after the table, and only so that tools can show the lag.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from raftlog.base.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition, from_code
+from raftlog.client.cluster import Cluster
+from raftlog.client.errors import Refused, Unreachable
+from raftlog.client.fetching import Fetched, Fetcher, Options, list_offsets
+from raftlog.client.member import commit_offsets
+from raftlog.client.metadata import EARLIEST, LATEST, PartitionKey, TopicMetadata
+from raftlog.tables.columns import Rows
+from raftlog.tables.progress import Source, TableError, WrongSource
+from raftlog.tables.table import StoreFailed, Table
+from raftlog.tables.writer import TableWriter
+
+POLL_S: Final = 0.2
+PARTITION_BYTES: Final = 4 << 20
+"""The bytes that one fetch asks for of a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The options of a job. `begin`: EARLIEST, LATEST or a time in ms, for partitions that the table does not know."""
+
+    begin: int = EARLIEST
+    commit_s: float = 60.0
+    commit_bytes: int = 128 << 20
+    tidy_every: int = 20
+    """Small files are merged after so many commits; 0: never."""
+    group: str = ""
+    """The consumer group that shows the lag; "": none."""
+    until_end: bool = False
+    skip_lost: bool = False
+    """Whether to go on after records that were deleted before they were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that is in the table."""
+
+    topic: str
+    version: str
+    records: int
+    bytes: int
+    offsets: Mapping[int, int]
+    """The next offset of each partition."""
+    lag: int | None
+    """Offsets that are in the topic and not yet in the table; None if no broker could say."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The receivers of reports: `commit` gets each commit, `say` a line about anything else."""
+
+    commit: Callable[[Committed], None]
+    say: Callable[[str], None]
+
+
+class LostRecords(TableError):
+    """The topic no longer has records that are not in the table."""
+
+
+@dataclass(slots=True)
+class Feed:
+    """One topic on its way into its table."""
+
+    topic: str
+    writer: TableWriter
+    source: Source
+    rows: Rows = field(default_factory=Rows)
+    positions: dict[int, int] = field(default_factory=dict)
+    """The next offset of each partition, with the rows that wait."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Where to stop, with `until_end`."""
+    leaders: set[int] = field(default_factory=set)
+    """The brokers that the waiting rows came from."""
+    waits_since: float | None = None
+    commits: int = 0
+
+    @property
+    def has_moved(self) -> bool:
+        return self.positions != self.writer.head.offsets
+
+    @property
+    def is_at_end(self) -> bool:
+        return all(self.positions[partition] >= end for partition, end in self.ends.items())
+
+
+class Job:
+    """The tables of some topics. Use `run` once. `stopping` set to True ends it after the next commit."""
+
+    def __init__(self, cluster: Cluster, tables: Mapping[str, Table], plan: Plan, reports: Reports) -> None:
+        self.stopping = False
+        self._cluster, self._plan, self._reports = cluster, plan, reports
+        self._fetcher = Fetcher(cluster, Options(reset=None, partition_bytes=PARTITION_BYTES))
+        self._tables = tables
+        self._feeds: dict[str, Feed] = {}
+        self._is_lost = False
+
+    def run(self) -> None:
+        """Append until the end or a stop. Raise TableError, KafkaError, Unreachable, Refused."""
+        try:
+            for topic, table in self._tables.items():
+                self._feeds[topic] = self._begin(topic, table)
+            self._assign()
+            while not self._is_over():
+                self._poll()
+                for feed in self._feeds.values():
+                    if self._is_due(feed):
+                        self._commit(feed)
+            for feed in self._feeds.values():
+                self._commit(feed)
+        finally:
+            self._fetcher.close()
+
+    # Beginning.
+
+    def _begin(self, topic: str, table: Table) -> Feed:
+        """Take the table over, and return where to read on."""
+        source, found = self._source(topic)
+        writer = TableWriter(table, source, time.sleep)
+        known = writer.read_head().offsets
+        feed = Feed(topic, writer, source)
+        begin = self._first_offsets(topic, [each for each in found.partitions if each not in known])
+        writer.take_over(begin, feed.rows.take())
+        feed.positions = dict(writer.head.offsets)
+        if self._plan.until_end:
+            feed.ends = self._offsets(topic, found.partitions, LATEST)
+        return feed
+
+    def _source(self, topic: str, broker: int | None = None) -> tuple[Source, TopicMetadata]:
+        """Return what a broker, by default any, says of a topic."""
+        found = self._cluster.metadata([topic], broker=broker)
+        about = found.topics[topic]
+        if about.error_code:
+            error = from_code(about.error_code)
+            is_missing = isinstance(error, UnknownTopicOrPartition)
+            raise from_code(error.code, f"there is no topic {topic}") if is_missing else error
+        identity = "" if about.id is None or not about.id.int else str(about.id)
+        return Source(found.cluster_id, topic, identity), about
+
+    def _first_offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+        if not partitions:
+            return {}
+        found = self._fetcher.offsets_at([(topic, each) for each in partitions], self._plan.begin)
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def _offsets(self, topic: str, partitions: Any, timestamp: int) -> dict[int, int]:
+        keys = [(topic, each) for each in partitions]
+        found = list_offsets(self._cluster, keys, timestamp, committed=True)
+        return {partition: offset for (_, partition), offset in found.items()}
+
+    def _assign(self) -> None:
+        self._fetcher.assign(
+            {
+                (topic, partition): offset
+                for topic, feed in self._feeds.items()
+                for partition, offset in feed.positions.items()
+            }
+        )
+
+    # Reading.
+
+    def _is_over(self) -> bool:
+        return self.stopping or (
+            self._plan.until_end and all(each.is_at_end for each in self._feeds.values())
+        )
+
+    def _poll(self) -> None:
+        """Take what came. While no broker answers, say so once and go on."""
+        try:
+            found = self._fetcher.poll(POLL_S)
+        except Unreachable as error:
+            if not self._is_lost:
+                self._reports.say(f"no broker answers ({error}); trying again")
+            self._is_lost = True
+            return
+        for each in found:
+            self._is_lost = False
+            self._take(each)
+
+    def _take(self, fetched: Fetched) -> None:
+        topic, partition = fetched.at
+        feed = self._feeds[topic]
+        if fetched.error is not None:
+            self._skip_lost(feed, partition, fetched.error)
+            return
+        feed.rows.add(partition, fetched.records)
+        feed.positions[partition] = fetched.position
+        feed.leaders.add(fetched.leader)
+        if feed.waits_since is None and feed.has_moved:
+            feed.waits_since = time.monotonic()
+
+    def _skip_lost(self, feed: Feed, partition: int, error: KafkaError) -> None:
+        """Go on behind records that are gone, if the user said so. Raise LostRecords, or the partition's error."""
+        at = (feed.topic, partition)
+        if not isinstance(error, OffsetOutOfRange):
+            raise error
+        position = feed.positions[partition]
+        first = self._offsets(feed.topic, [partition], EARLIEST)[partition]
+        end = self._offsets(feed.topic, [partition], LATEST)[partition]
+        if position > end:
+            raise LostRecords(
+                f"{feed.topic} {partition}: it ends at offset {end}, but the table has its records up to {position}: "
+                "the topic lost records that the table has"
+            )
+        lost = f"records from offset {position} to {first} were deleted before they were read"
+        what = f"{feed.topic} {partition}: {lost}"
+        if not self._plan.skip_lost:
+            raise LostRecords(f"{what}; --skip-lost goes on behind them")
+        self._reports.say(f"{what}; going on behind them")
+        feed.positions[partition] = first
+        self._fetcher.positions[at] = first
+
+    # Committing.
+
+    def _is_due(self, feed: Feed) -> bool:
+        if feed.rows.bytes >= self._plan.commit_bytes:
+            return True
+        return feed.waits_since is not None and time.monotonic() - feed.waits_since >= self._plan.commit_s
+
+    def _commit(self, feed: Feed) -> None:
+        """Append what waits, if anything does, and report it."""
+        if not feed.has_moved:
+            return
+        try:
+            partitions = self._check_topic(feed)
+        except (KafkaError, Unreachable) as error:
+            if isinstance(error, KafkaError) and not error.retriable:
+                raise
+            self._read_again(feed, error)
+            return
+        began = time.monotonic()
+        count, size = feed.rows.count, feed.rows.bytes
+        feed.writer.append(feed.rows.take(), feed.positions)
+        feed.waits_since = None
+        feed.leaders.clear()
+        feed.commits += 1
+        seconds = time.monotonic() - began
+        lag = self._show_lag(feed)
+        self._reports.commit(
+            Committed(feed.topic, feed.writer.head.version, count, size, dict(feed.positions), lag, seconds)
+        )
+        self._add_partitions(feed, partitions)
+        if self._plan.tidy_every and feed.commits % self._plan.tidy_every == 0:
+            self._tidy(feed)
+
+    def _check_topic(self, feed: Feed) -> Sequence[int]:
+        """Return the topic's partitions. Raise WrongSource if its leaders have another topic of the same name by now.
+
+        A leader knows the topic of the records that it serves, so records of a new topic are never appended.
+        """
+        found: set[int] = set()
+        for leader in feed.leaders or (None,):
+            source, about = self._source(feed.topic, leader)
+            if source != feed.source:
+                raise WrongSource(
+                    f"topic {feed.topic} was deleted and created again; the table ends before that"
+                )
+            found |= set(about.partitions)
+        return sorted(found)
+
+    def _read_again(self, feed: Feed, error: Exception) -> None:
+        """Forget the rows that wait, since their leader cannot be asked about them, and read on behind the table."""
+        self._reports.say(f"{feed.topic}: a leader does not answer ({error}); reading its records again")
+        feed.rows.take()
+        feed.positions = dict(feed.writer.head.offsets)
+        feed.leaders.clear()
+        feed.waits_since = None
+        self._assign()
+
+    def _add_partitions(self, feed: Feed, partitions: Sequence[int]) -> None:
+        """Begin to read partitions that the topic did not have before, from their first record."""
+        new = [each for each in partitions if each not in feed.positions]
+        if new:
+            feed.positions |= self._offsets(feed.topic, new, EARLIEST)
+            self._assign()
+
+    def _show_lag(self, feed: Feed) -> int | None:
+        """Commit the offsets to the group, and return the lag. The table needs neither, so failures are reported."""
+        keys: dict[PartitionKey, int] = {
+            (feed.topic, partition): offset for partition, offset in feed.positions.items()
+        }
+        try:
+            if self._plan.group:
+                commit_offsets(self._cluster, self._plan.group, keys)
+            ends = self._offsets(feed.topic, feed.positions, LATEST)
+        except (KafkaError, Unreachable, Refused) as error:
+            self._reports.say(f"{feed.topic}: the lag cannot be shown: {error}")
+            return None
+        return sum(max(0, ends[partition] - offset) for partition, offset in feed.positions.items())
+
+    def _tidy(self, feed: Feed) -> None:
+        try:
+            done = feed.writer.table.tidy()
+        except StoreFailed as error:
+            self._reports.say(f"{feed.topic}: small files stay as they are: {error}")
+        else:
+            self._reports.say(
+                f"{feed.topic}: {', '.join(f'{name} {number}' for name, number in done.items())}"
+            )
+        feed.writer.refresh()

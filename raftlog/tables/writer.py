@@ -1,0 +1,111 @@
+"""Carries out the decisions of `progress` on a table: takes it over and appends, in several attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from raftlog.tables.progress import (
+    Attempt,
+    Head,
+    Offsets,
+    Outcome,
+    Source,
+    TableError,
+    check_source,
+    judge,
+    next_attempt,
+)
+from raftlog.tables.table import Conflict, StoreFailed, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ATTEMPTS: Final = 8
+PAUSE_S: Final = 0.1
+"""The first pause between two attempts. Each pause is twice as long as the last, some 13 seconds in all."""
+
+
+class Unsettled(TableError):
+    """The store failed in each attempt. A restart continues from what is in the table."""
+
+
+class TableWriter:
+    """The only writer of a table, from `take_over` on until another writer takes it over.
+
+    `wait` pauses between attempts, for a number of seconds. All methods raise TableError.
+    """
+
+    def __init__(self, table: Table, source: Source, wait: Callable[[float], None]) -> None:
+        self.table = table
+        self.head = Head("", None)
+        """The newest version that this writer has read."""
+        self._source, self._wait = source, wait
+        self._failure: Exception | None = None
+
+    def read_head(self) -> Head:
+        """Read the newest version of the table, which is made if there is none."""
+        for _ in self._attempts():
+            try:
+                head = self.table.load()
+                if head is None:
+                    self.table.create(self._source)
+                    continue
+            except (Conflict, StoreFailed) as error:
+                self._failure = error
+                continue
+            check_source(head, self._source)
+            self.head = head
+            break
+        return self.head
+
+    def take_over(self, begin: Offsets, no_rows: pa.Table) -> None:
+        """Take the next epoch, so that commits of an earlier writer fail.
+
+        `begin`: where to begin in partitions that the table does not know, which the commit writes down. `no_rows`:
+        the columns of the table, without rows.
+        """
+        for _ in self._attempts():
+            attempt = next_attempt(self.read_head(), begin)
+            try:
+                self.table.append(self.head, attempt, no_rows)
+            except (
+                Conflict,
+                StoreFailed,
+            ) as error:  # if it is in the table after all, the next epoch is as good
+                self._failure = error
+                continue
+            self._check_kept(attempt)
+            break
+
+    def append(self, rows: pa.Table, end: Offsets) -> None:
+        """Append rows and move the offsets on to `end`, exactly once."""
+        attempt = Attempt(self.head.epoch, self.head.offsets, {**self.head.offsets, **end})
+        for _ in self._attempts():
+            try:
+                self.table.append(self.head, attempt, rows)
+            except (Conflict, StoreFailed) as error:
+                self._failure = error
+                if judge(self.read_head(), attempt) is Outcome.DONE:
+                    break
+            else:
+                self._check_kept(attempt)
+                break
+
+    def refresh(self) -> None:
+        """Read the head after a version that moved no offsets, such as merged files."""
+        attempt = Attempt(self.head.epoch, self.head.offsets, self.head.offsets)
+        judge(self.read_head(), attempt)
+
+    def _check_kept(self, attempt: Attempt) -> None:
+        """Read the head after an acknowledged commit. Raise TableError if it is not in the table."""
+        if judge(self.read_head(), attempt) is not Outcome.DONE:
+            raise TableError(f"{self.table.where}: an acknowledged commit is not in the table")
+
+    def _attempts(self) -> Iterator[int]:
+        """Yield the number of each attempt, with a pause between two. Raise Unsettled after the last."""
+        for number in range(ATTEMPTS):
+            if number:
+                self._wait(PAUSE_S * 2 ** (number - 1))
+            yield number
+        raise Unsettled(f"{self.table.where}: {self._failure}")

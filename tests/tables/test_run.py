@@ -1,0 +1,208 @@
+"""`raftlog table run` at real nodes: every record is in the table once, whatever ends the process meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.testing.cluster import Cluster
+from tests.cli.live import CommandLine
+from tests.kit.waits import finished, until
+from tests.tables.conftest import Backend
+from tests.tables.topics import assert_same, produce, produce_in_transactions, read_log
+
+pytestmark = pytest.mark.tables
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def raftlog(cluster: Cluster) -> CommandLine:
+    return CommandLine(cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def orders(raftlog: CommandLine, topic: str) -> str:
+    """An empty topic with three partitions."""
+    assert raftlog("topic", "create", topic, "-p", "3").returncode == 0
+    return topic
+
+
+def _commits(out: str) -> list[dict]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_table_has_every_record_byte_for_byte(
+    raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
+):
+    """Null, empty and binary keys, values and headers; aborted transactions are not in it. DuckDB counts the same."""
+    servers = raftlog.bootstrap
+    produce(servers, orders, 500)
+    produce_in_transactions(servers, orders, 6)
+    ran = raftlog(
+        "table", "run", orders, "--to", str(tmp_path), "--format", backend.name, "--until-end", "-J"
+    )
+    assert ran.returncode == 0, ran.stderr
+    (commit,) = _commits(ran.stdout)
+    assert (commit["records"], commit["lag"]) == (515, 0)
+    produce(servers, orders, 100)
+    again = raftlog("table", "run", orders, "--to", str(tmp_path), "--format", backend.name, "--until-end")
+    assert again.returncode == 0 and "100 records" in again.stdout and again.stdout.endswith("lag 0\n")
+    where = str(tmp_path / orders)
+    log = read_log(servers, orders)
+    assert len(log) == 615
+    assert_same(backend.read(where), log)
+    ends = [max(each.offset for each in log if each.partition == partition) for partition in range(3)]
+    assert backend.counts(where) == [
+        (partition, counted, counted, 0, end)
+        for partition, end in enumerate(ends)
+        for counted in [sum(each.partition == partition for each in log)]
+    ]
+
+
+def test_nothing_new_is_no_commit(raftlog: CommandLine, orders: str, tmp_path: Path):
+    """A restart takes the table over, and that is all. `describe` and the group show the lag."""
+    produce(raftlog.bootstrap, orders, 30)
+    for expected in (1, 0):
+        ran = raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end", "-J")
+        assert len(_commits(ran.stdout)) == expected
+    produce(raftlog.bootstrap, orders, 3)
+    ran = raftlog("table", "describe", orders, "--to", str(tmp_path), "-J")
+    assert [each["lag"] for each in json.loads(ran.stdout)] == [1, 1, 1]
+    ran = raftlog("group", "offsets", "raftlog-table", "-J")
+    assert {each["lag"] for each in json.loads(ran.stdout) if each["topic"] == orders} == {1}
+
+
+def test_new_partitions_are_read_from_their_first_record(raftlog: CommandLine, orders: str, tmp_path: Path):
+    """A topic that grew is complete after the next run."""
+    produce(raftlog.bootstrap, orders, 30)
+    assert raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end").returncode == 0
+    assert raftlog("topic", "add-partitions", orders, "-p", "5").returncode == 0
+    produce(raftlog.bootstrap, orders, 50, partitions=5)
+    ran = raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end", "-J")
+    (commit,) = _commits(ran.stdout)
+    assert commit["records"] == 50 and len(commit["offsets"]) == 5
+
+
+def test_a_topic_that_was_created_again_is_refused(raftlog: CommandLine, orders: str, tmp_path: Path):
+    """Its offsets mean other records."""
+    produce(raftlog.bootstrap, orders, 30)
+    assert raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end").returncode == 0
+    assert raftlog("topic", "delete", orders).returncode == 0
+    assert raftlog("topic", "create", orders, "-p", "3").returncode == 0
+    ran = raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end")
+    assert ran.returncode == exits.FAILED and "the records of topic id" in ran.stderr
+
+
+def test_records_that_were_deleted_before_they_were_read_are_named(
+    raftlog: CommandLine, orders: str, tmp_path: Path
+):
+    """The command goes on behind them only with an option."""
+    produce(raftlog.bootstrap, orders, 30)
+    assert raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end").returncode == 0
+    produce(raftlog.bootstrap, orders, 30)
+    assert raftlog("topic", "trim", orders, "-p", "1", "--offset", "15").returncode == 0
+    ran = raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end")
+    assert ran.returncode == exits.FAILED
+    assert f"{orders} 1: records from offset 10 to 15 were deleted before they were read" in ran.stderr
+    ran = raftlog("table", "run", orders, "--to", str(tmp_path), "--until-end", "-J", "--skip-lost")
+    (commit,) = _commits(ran.stdout)
+    assert commit["records"] == 25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--to", "{to}", "--from", "never"], exits.USAGE, "--from never: must be"),
+        (["--to", "{to}", "--format", "hudi"], exits.USAGE, "hudi"),
+        ([], exits.USAGE, "--to"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    raftlog: CommandLine, orders: str, tmp_path: Path, arguments: list[str], code: int, said: str
+):
+    """It says what is allowed."""
+    ran = raftlog("table", "run", orders, *(each.format(to=tmp_path) for each in arguments))
+    assert (ran.returncode, ran.stderr.count("\n")) == (code, 1) and said in ran.stderr
+
+
+def test_a_missing_topic_is_not_made(raftlog: CommandLine, tmp_path: Path):
+    """Nor is its table."""
+    ran = raftlog("table", "run", "no-such-topic", "--to", str(tmp_path))
+    assert (ran.returncode, ran.stderr) == (exits.NOT_FOUND, "raftlog: there is no topic no-such-topic\n")
+    assert not list(tmp_path.iterdir())
+
+
+def _start(
+    raftlog: CommandLine, *arguments: str, program: tuple[str, ...] = ("-m", "raftlog")
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *program, *arguments, "-b", raftlog.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_sigterm_commits_what_was_read_and_the_next_run_goes_on(
+    raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
+):
+    """Exit code 0, as supervisors expect."""
+    produce(raftlog.bootstrap, orders, 300)
+    to = ["--to", str(tmp_path), "--format", backend.name]
+    following = _start(raftlog, "table", "run", orders, *to, "--every", "3600")
+    until(lambda: backend.open(str(tmp_path / orders)).load() is not None, "the table is made")
+    following.send_signal(signal.SIGTERM)
+    _out, err = finished(following)
+    assert (following.returncode, err.count("stopping")) == (0, 1), err
+    assert raftlog("table", "run", orders, *to, "--until-end").returncode == 0
+    assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
+
+
+def test_the_first_of_two_writers_stops_and_no_record_is_there_twice(
+    raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
+):
+    """The second takes the table over while records arrive."""
+    to = ["--to", str(tmp_path), "--format", backend.name]
+    produce(raftlog.bootstrap, orders, 100)
+    first = _start(raftlog, "table", "run", orders, *to, "--every", "0.1", "-J")
+    assert first.stdout is not None
+    assert json.loads(first.stdout.readline())["records"] == 100
+    produce(raftlog.bootstrap, orders, 100)
+    second = _start(raftlog, "table", "run", orders, *to, "--every", "0.1", "-J")
+    until(lambda: (backend.open(str(tmp_path / orders)).load()).epoch == 2, "the second took over")
+    produce(raftlog.bootstrap, orders, 100)
+    _out, err = finished(first)
+    assert first.returncode == exits.FAILED and "another writer took the table over" in err
+    second.send_signal(signal.SIGINT)
+    finished(second)
+    assert second.returncode == exits.INTERRUPTED
+    assert raftlog("table", "run", orders, *to, "--until-end").returncode == 0
+    assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
+
+
+def test_a_process_killed_at_any_call_of_its_table_leaves_each_record_there_once(
+    raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
+):
+    """kill -9 after every call, and each time the same command again."""
+    program = ("-m", "tests.tables.killed_writer")
+    to = ["--to", str(tmp_path), "--format", backend.name, "--until-end", "--tidy-every", "1"]
+    for at in count(1):
+        produce(raftlog.bootstrap, orders, 7)
+        process = _start(raftlog, str(at), "table", "run", orders, *to, program=program)
+        _out, err = finished(process)
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, err
+            break
+    assert at > 6
+    assert raftlog("table", "run", orders, *to).returncode == 0
+    assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
