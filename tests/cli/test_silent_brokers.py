@@ -107,6 +107,8 @@ OTHERS: Final = {
     "pipeline aggregate": "a job of Spark",
     "pipeline audit": "a job of Spark",
     "pipeline mirror": "a job of Spark",
+    "table describe": "reads a table, and needs its library",
+    "table run": "writes a table, and needs its library",
 }
 
 
