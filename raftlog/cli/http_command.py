@@ -94,17 +94,18 @@ def http_verb(
     name: str,
     *,
     prints_rows: bool = False,
-    service: HttpEndpoint = ADMIN_API,
     takes_context: bool = True,
+    service: HttpEndpoint = ADMIN_API,
 ) -> Callable[..., Any]:
     """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target.
 
     A command about this machine's node takes no context, which may be another cluster's.
     """
-    context = {"context": SHARED["context"]} if takes_context else {}
+    shared = {**_address(service), **_LOGIN}
+    if takes_context:
+        shared["context"] = SHARED["context"]
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
-        shared = {**_address(service), **_LOGIN, **context}
         add_command(
             app, (name,), body, reach=partial(_api, service=service), shared=shared, prints_rows=prints_rows
         )
@@ -139,7 +140,7 @@ def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     if "context" in given:
         file = contexts.file_of(given.pop("context"), file, is_addressed=bool(url or bootstrap))
     saved = contexts.read_http(file)
-    if service is ADMIN_API and not bootstrap:
+    if not bootstrap and service is ADMIN_API:  # a context has no address of another service
         url = url or saved.get(contexts.HTTP_URL, "")
     api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))

@@ -182,7 +182,7 @@ class Job:
             found = self._fetcher.poll(POLL_S)
         except Unreachable as error:
             if not self._is_lost:
-                self._reports.say(f"no broker answers ({error}); trying again")
+                self._reports.say(f"no broker answers ({describe(error)}); trying again")
             self._is_lost = True
             return
         for each in found:
@@ -272,7 +272,9 @@ class Job:
 
     def _read_again(self, feed: Feed, error: Exception) -> None:
         """Forget the rows that wait, since their leader cannot be asked about them, and read on behind the table."""
-        self._reports.say(f"{feed.topic}: a leader does not answer ({error}); reading its records again")
+        self._reports.say(
+            f"{feed.topic}: a leader does not answer ({describe(error)}); reading its records again"
+        )
         feed.rows.take()
         feed.positions = dict(feed.writer.head.offsets)
         feed.leaders.clear()
@@ -294,9 +296,12 @@ class Job:
         try:
             if self._plan.group:
                 commit_offsets(self._cluster, self._plan.group, keys)
+        except (KafkaError, Unreachable, Refused) as error:
+            self._reports.say(f"group {self._plan.group} does not show the lag: {describe(error)}")
+        try:
             ends = self._offsets(feed.topic, feed.positions, LATEST)
         except (KafkaError, Unreachable, Refused) as error:
-            self._reports.say(f"{feed.topic}: the lag cannot be shown: {error}")
+            self._reports.say(f"{feed.topic}: the lag is not known: {describe(error)}")
             return None
         return sum(max(0, ends[partition] - offset) for partition, offset in feed.positions.items())
 
@@ -310,3 +315,8 @@ class Job:
                 f"{feed.topic}: {', '.join(f'{name} {number}' for name, number in done.items())}"
             )
         feed.writer.refresh()
+
+
+def describe(error: Exception) -> str:
+    """Return an error in words; that of a broker may have no message but its name."""
+    return str(error) or type(error).__name__

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from raftlog.cli import exits, target
+from raftlog.cli import exits, http_api, target
 from raftlog.cli.commands import COMMANDS
 from raftlog.cli.tree import load
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
 from tests.client.scripted_broker import SILENT, ScriptedBroker
+
+SCHEMA: Final = Path(__file__).parent / "live.py"
+"""Some text; no broker sees it."""
 
 ARGUMENTS: Final = {
     "acl add": "--topic t --allow-principal User:a --producer",
@@ -65,12 +69,12 @@ ARGUMENTS: Final = {
     "quota delete": "--user nosuch",
     "quota list": "",
     "quota set": "--user nosuch producer_byte_rate=1",
-    "schema check": "nosuch - --type protobuf",
+    "schema check": f"nosuch {SCHEMA} --type avro",
     "schema compatibility": "",
     "schema delete": "nosuch",
     "schema get": "nosuch",
     "schema list": "",
-    "schema register": "nosuch - --type protobuf",
+    "schema register": f"nosuch {SCHEMA} --type avro",
     "schema versions": "nosuch",
     "share-group delete": "nosuch",
     "share-group delete-offsets": "nosuch --topic t",
@@ -107,8 +111,8 @@ OTHERS: Final = {
     "pipeline aggregate": "a job of Spark",
     "pipeline audit": "a job of Spark",
     "pipeline mirror": "a job of Spark",
-    "table describe": "reads a table, and needs its library",
-    "table run": "writes a table, and needs its library",
+    "table describe": "needs packages of its own, and has tests of its own",
+    "table run": "needs packages of its own, and has tests of its own",
 }
 
 
@@ -181,3 +185,6 @@ def test_a_command_without_an_address_says_how_to_start_a_broker(monkeypatch: py
         monkeypatch.setattr(target, "LOCAL", where)
         code, _, said = invoke("topic", "list", "-m", "0.1")
         assert code == exits.UNREACHABLE and f"at {where}" in said and "start one with `raftlog dev`" in said
+        here = http_api.ADMIN_API._replace(local=f"http://{where}")
+        with pytest.raises(exits.Failure, match="start one with `raftlog dev`"):
+            http_api.HttpApi(here.local, service=here).ask("GET", "/v1/health")

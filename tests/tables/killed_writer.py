@@ -1,10 +1,16 @@
-"""`raftlog …` in a process that is killed after the nth call of the tables in it: `N ARGS…`."""
+"""Runs `raftlog …` again and again, each time killed after one call more of its table: `ARGS…`.
+
+A line on standard input begins a run, and its exit code is printed. Runs are forks of this process, which has imported
+all libraries, since an import of pyiceberg takes seconds.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from importlib import import_module
+from itertools import count
 from typing import Any
 
 from raftlog.cli import main
@@ -37,6 +43,23 @@ def kill_after(at: int) -> None:
     formats.open_table = opened
 
 
+def run_all() -> None:
+    """Run until standard input ends."""
+    for at in count(1):
+        if not sys.stdin.readline():
+            return
+        child = os.fork()
+        if not child:
+            kill_after(at)
+            os.dup2(2, 1)
+            main()
+            os._exit(1)
+        _pid, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
-    kill_after(int(sys.argv.pop(1)))
-    main()
+    for each in ("delta", "iceberg", "job"):
+        import_module(f"raftlog.tables.{each}")
+
+    run_all()
