@@ -78,7 +78,6 @@ class AdminServer:
     """The server of one node. `address` is the host and port at which it listens, once it is started."""
 
     door: ClassVar = ADMIN_DOOR
-    routes: ClassVar[tuple[Route, ...]] = ROUTES
     body_types: ClassVar[frozenset[str]] = frozenset({"application/json"})
 
     def __init__(
@@ -93,7 +92,7 @@ class AdminServer:
         self._listener = self.door.address(node.config)
         self._auth = Authenticator(node, None, clock, listener=self._listener)
         self._clock = clock
-        self._document = Document(self.routes)
+        self._document = Document(self.routes())
         self._runner: web.AppRunner | None = None
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None
@@ -111,7 +110,7 @@ class AdminServer:
             tokens = parse_tokens(text, name=config.admin_tokens_file)
             self._auth = Authenticator(self._node, tokens, self._clock, listener=self._listener)
         app = web.Application(client_max_size=self._limits.body_bytes, middlewares=[self._around])
-        for route in self.routes:
+        for route in self.routes():
             app.router.add_route(route.method, route.pattern, self._adapter(route))
         app.router.add_get("/openapi.json", self._openapi)
         self._add_files(app)
@@ -125,6 +124,10 @@ class AdminServer:
         self.address = self._listening.sockets[0].getsockname()[:2]
         self._start_watching()
         self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the table of routes; the first that fits a path is taken."""
+        return ROUTES
 
     def _add_files(self, app: web.Application) -> None:
         """Add what is no row of the table: the console."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from raftlog.cli import exits
+from raftlog.cli.contexts import HTTP_SETTINGS
 from raftlog.cli.exits import Failure
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms sticky.partiti
 topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
 topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
 """
-PASSED_OVER: Final = frozenset(_OTHER_NAMES.split())
-"""Names of librdkafka that a file may have, and that have no effect here."""
+PASSED_OVER: Final = frozenset((*_OTHER_NAMES.split(), *HTTP_SETTINGS))
+"""Names of librdkafka and of contexts that a file may have, and that have no effect here."""
 
 
 def read_settings(given: Sequence[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from raftlog.cli import contexts
 from raftlog.cli.rows import Form
 from raftlog.cli.target import LOCAL, TIMEOUT_S, Target
 
@@ -50,6 +51,19 @@ SHARED: Final[dict[str, tuple[Any, Any]]] = {
             typer.Option("-F", "--command-config", metavar="FILE", help="such settings, one per line"),
         ],
         None,
+    ),
+    "context": (
+        Annotated[
+            str,
+            typer.Option(
+                "--context",
+                metavar="NAME",
+                envvar="RAFTLOG_CONTEXT",
+                show_default=False,
+                help="a saved context, see raftlog context",
+            ),
+        ],
+        "",
     ),
     "timeout": (
         Annotated[
@@ -97,8 +111,10 @@ def verb(
 
 def target_of(given: dict[str, Any], *, known: Collection[str] = ()) -> Target:
     """Take the options that all commands share from what was given on the line."""
-    settings = tuple(given.pop("setting") or ())
-    return Target(given.pop("bootstrap"), settings, given.pop("file"), given.pop("timeout"), known)
+    settings, bootstrap = tuple(given.pop("setting") or ()), given.pop("bootstrap")
+    is_addressed = bool(bootstrap) or any(each.startswith("bootstrap.servers=") for each in settings)
+    file = contexts.file_of(given.pop("context"), given.pop("file"), is_addressed=is_addressed)
+    return Target(bootstrap, settings, file, given.pop("timeout"), known)
 
 
 def add_command(
@@ -162,7 +178,9 @@ def not_empty(given: T) -> T:
 def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of topics that begin so; none when the cluster does not answer at once."""
     try:
-        target = Target(context.params.get("bootstrap") or "", timeout_s=COMPLETION_S)
+        bootstrap, named = (context.params.get(name) or "" for name in ("bootstrap", "context"))
+        file = contexts.file_of(named, None, is_addressed=bool(bootstrap))
+        target = Target(bootstrap, file=file, timeout_s=COMPLETION_S)
         with closing(target):
             names = target.topics()
     except Exception:  # whatever it is, a shell that waits for words has no use for it

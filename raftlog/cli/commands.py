@@ -105,6 +105,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         "raftlog.cli.transaction:transaction",
         "List and describe transactions; end hanging transactions.",
     ),
+    "context": Entry(
+        _ADMINISTER, "raftlog.cli.context:context", "Save how clusters are reached, and choose one."
+    ),
     "produce": Entry(
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
     ),

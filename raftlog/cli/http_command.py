@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from raftlog.base.config.network import http_url, is_loopback
-from raftlog.cli import exits
+from raftlog.cli import contexts, exits
 from raftlog.cli.client_settings import check_files
-from raftlog.cli.cluster_command import add_command
+from raftlog.cli.cluster_command import SHARED, add_command
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpEndpoint
@@ -90,12 +90,22 @@ _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
 
 
 def http_verb(
-    app: typer.Typer, name: str, *, prints_rows: bool = False, service: HttpEndpoint = ADMIN_API
+    app: typer.Typer,
+    name: str,
+    *,
+    prints_rows: bool = False,
+    takes_context: bool = True,
+    service: HttpEndpoint = ADMIN_API,
 ) -> Callable[..., Any]:
-    """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target."""
+    """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target.
+
+    A command about this machine's node takes no context, which may be another cluster's.
+    """
+    shared = {**_address(service), **_LOGIN}
+    if takes_context:
+        shared["context"] = SHARED["context"]
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
-        shared = {**_address(service), **_LOGIN}
         add_command(
             app, (name,), body, reach=partial(_api, service=service), shared=shared, prints_rows=prints_rows
         )
@@ -126,10 +136,16 @@ def _address(service: HttpEndpoint) -> dict[str, tuple[Any, Any]]:
 
 
 def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
-    url = given.pop("url")
+    url, bootstrap, file = (given.pop(name) for name in ("url", "bootstrap", "file"))
+    if "context" in given:
+        file = contexts.file_of(given.pop("context"), file, is_addressed=bool(url or bootstrap))
+    saved = contexts.read_http(file)
+    if not bootstrap and service is ADMIN_API:  # a context has no address of another service
+        url = url or saved.get(contexts.HTTP_URL, "")
     api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))
-    target = Target(given.pop("bootstrap"), (), given.pop("file"), api.timeout_s)
+    _take_saved(api, saved)
+    target = Target(bootstrap, (), file, api.timeout_s)
     if api.user and ":" not in api.user:
         api.user = f"{api.user}:{_password(api.user)}"
     _take_login(api, target)
@@ -140,10 +156,19 @@ def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
 
 def api_of(target: Target, timeout_s: float) -> HttpApi:
     """Return the HTTP API of a cluster, with the login of its target. It is found when it is first asked."""
-    api = HttpApi("", "", timeout_s)
+    saved = contexts.read_http(target.file)
+    api = HttpApi("" if target.bootstrap else saved.get(contexts.HTTP_URL, ""), "", timeout_s)
     api.find = partial(_http_api_of, target, api)
+    _take_saved(api, saved)
     _take_login(api, target)
     return api
+
+
+def _take_saved(api: HttpApi, saved: Mapping[str, str]) -> None:
+    """Add what a context says about the HTTP API, where no option says it."""
+    if not (api.token or api.user):
+        api.token, api.user = (saved.get(name, "") for name in (contexts.HTTP_TOKEN, contexts.HTTP_USER))
+    api.cacert = api.cacert or saved.get(contexts.HTTP_CACERT, "")
 
 
 def _find(target: Target, api: HttpApi) -> str:

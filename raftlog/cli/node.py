@@ -31,7 +31,7 @@ Wait = Annotated[
 ]
 
 
-@http_verb(node, "wait-safe")
+@http_verb(node, "wait-safe", takes_context=False)
 def wait_safe(api: HttpApi, *, margin: Margin = 0, wait: Wait = WAIT_S) -> int:
     """Wait until a restart of the node interrupts no reads or writes.
 

@@ -20,7 +20,10 @@ from confluent_kafka.schema_registry import (
 )
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from raftlog import __version__
 from raftlog.testing.cluster import Cluster
@@ -338,3 +341,44 @@ def test_the_command_line_registers_checks_shows_and_deletes(
     assert (missing.returncode, "not found" in missing.stderr) == (3, True)
     wrong = command("schema", "register", subject, str(user.rename(tmp_path / "user.txt")))
     assert wrong.returncode == 2 and "--type" in wrong.stderr
+
+
+def test_json_serializers_write_and_read(registry: Registry) -> None:
+    """confluent-kafka's JSONSerializer; evolution by the stated rules, across nodes."""
+    text = json.dumps(
+        {"title": "T", "type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    )
+    context = SerializationContext(registry.subject.removesuffix("-value"), MessageField.VALUE)
+    payload = JSONSerializer(text, registry.client())({"a": 1}, context)
+    assert JSONDeserializer(text, schema_registry_client=registry.client(1))(payload, context) == {"a": 1}
+    assert registry.register(text.replace("integer", "string"), schemaType="JSON").code == 409
+    assert registry.register(text.replace("integer", "number"), schemaType="JSON").body["version"] == 2
+    assert registry.register("[]", schemaType="JSON").code == 42201
+    assert registry.register('{"$ref": "http://127.0.0.1:1/x"}', schemaType="JSON").code == 42201
+    assert registry.register('"int"').code == 409  # of another type
+
+
+def test_protobuf_serializers_write_and_read(registry: Registry) -> None:
+    """confluent-kafka's ProtobufSerializer, which registers descriptors, beside texts as Java's sends them."""
+    described = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    described.message_type.add(name="Order").field.add(name="id", number=1, type=9, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(described)
+    order: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    context = SerializationContext(registry.subject.removesuffix("-value"), MessageField.VALUE)
+    payload = ProtobufSerializer(order, registry.client())(order(id="x"), context)
+    read = ProtobufDeserializer(order, schema_registry_client=registry.client(1))
+    assert read(payload, context).id == "x"
+    compatible = 'syntax = "proto3"; package shop; message Order { string id = 1; int32 count = 2; }'
+    assert registry.register(compatible, schemaType="PROTOBUF").body["version"] == 2
+    text = 'syntax = "proto3"; message M { int32 a = 1; }'
+    other = f"{registry.subject}-text"
+    for changed, status in ((text, 200), (text.replace("int32 a", "string a"), 409), ("message", 422)):
+        assert registry.register(changed, other, schemaType="PROTOBUF").status == status
+
+
+def test_the_registry_has_a_document_of_its_routes(registry: Registry) -> None:
+    """OpenAPI, from the same table as the dispatch."""
+    found = registry.ask("GET", "/openapi.json").body
+    assert "/subjects/{subject}/versions" in found["paths"]
+    assert set(found["paths"]["/config/{subject}"]) >= {"get", "put", "delete"}

@@ -114,10 +114,11 @@ def test_records_that_wait_for_their_dead_letters_are_shown_with_the_reason(
         reason = f"the dead-letter topic {letters} does not exist"
         until(
             lambda: (
-                [(each["archiving"], each["letters_failed"]) for each in queue.node.get(at).body["data"]]
-                == [(1, reason)]
+                (1, reason)
+                in [(each["archiving"], each["letters_failed"]) for each in queue.node.get(at).body["data"]]
             ),
             "the letter fails",
+            seen=lambda: queue.node.get(at).body,
         )
         assert why(queue, 0)["state"] == "archiving"
         assert "waits for its dead letter" in why(queue, 0)["summary"]

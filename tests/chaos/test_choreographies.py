@@ -8,7 +8,7 @@ from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
-WITHOUT_ELECTIONS = ("believed-time", "corruption", "new-topics")
+WITHOUT_ELECTIONS = ("believed-time", "corruption", "late-damage", "new-topics")
 """Their faults, if they have some, need not cost a leader its lead."""
 
 CHOREOGRAPHIES = (
@@ -34,6 +34,7 @@ CHOREOGRAPHIES = (
     "group-migration",
     "kip-101",
     "last-replica",
+    "late-damage",
     "log-starts",
     "log-trouble",
     "lying-disk",

@@ -58,7 +58,7 @@ def test_wrong_usage_is_one_line_that_says_where_to_read_more(arguments: list[st
 )
 @pytest.mark.parametrize("port", ["abc", "0", "65536", "", "-1"])
 def test_port_that_is_none_is_named(command: list[str], port: str) -> None:
-    """Not "nobody answers there" after ten seconds, whichever library would have asked."""
+    """Not a timeout after ten seconds, whichever library would have asked."""
     ran = invoke(*command, "-b", f"localhost:9092, localhost:{port}")
     said = f"-b localhost:{port}: the port must be a number from 1 to 65535, but is {port!r}"
     assert ran == (exits.USAGE, "", f"raftlog: {said}\n")

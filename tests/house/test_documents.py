@@ -28,12 +28,13 @@ MADE_BY_USERS = frozenset(
         "lake.py",
         "places/",
         "power-cut-runs/",
+        "raftlog.http.url",
         "raftlog.metadata.version",
         "raftlog.mirror.source",
         "suites/",
     }
 )
-"""Names of files that readers make themselves, of a header of records, and of a feature."""
+"""Names of files that readers make themselves, of a header of records, a setting of contexts, and a feature."""
 
 
 def documents() -> list[Path]:

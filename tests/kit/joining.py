@@ -16,7 +16,7 @@ class Joining(AdminCluster):
         super().__init__(nodes, voters=voters, **more)
 
     def settings_of(self, node_id: int) -> Mapping[str, str]:
-        host, port, controller_port, _ = self.addresses[node_id]
+        host, port, controller_port, *_ = self.addresses[node_id]
         if node_id <= self._configured:
             return {}
         return {

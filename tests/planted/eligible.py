@@ -23,6 +23,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
 from raftlog.metadata.record_replay import changed
 from raftlog_chaos.scenarios.eligible_leaders import eligible_leaders as play
+from raftlog_chaos.scenarios.late_damage import late_damage
 from tests.planted.plant import Plant
 
 UNIT = "tests/controller/test_eligible_leaders.py"
@@ -232,9 +233,8 @@ PLANTS = [
     Plant(
         "commits-with-a-lost-isr",
         "a leader outside of its ISR",
-        play,
+        late_damage,
         commit_with_a_lost_isr,
-        test="tests/replication/test_eligible_leaders.py::test_leader_of_a_lost_isr_commits_nothing",
     ),
     Plant("eligible-released-while-lost", "KIP-966", play, release_while_the_isr_is_lost),
     Plant("damaged-last-goes-offline", "KIP-966", play, go_offline_with_a_damaged_last_log),

@@ -38,6 +38,7 @@ from raftlog_chaos.scenarios.jepsen import jepsen
 from raftlog_chaos.scenarios.kip_101 import kip_101
 from raftlog_chaos.scenarios.last_replica import last_replica
 from raftlog_chaos.scenarios.late_bytes import late_bytes
+from raftlog_chaos.scenarios.late_damage import late_damage
 from raftlog_chaos.scenarios.log_starts import log_starts
 from raftlog_chaos.scenarios.log_trouble import log_trouble
 from raftlog_chaos.scenarios.lying_disk import lying_disk
@@ -118,6 +119,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "kip-101": kip_101,
     "last-replica": last_replica,
     "late-bytes": late_bytes,
+    "late-damage": late_damage,
     "log-starts": log_starts,
     "log-trouble": log_trouble,
     "lying-disk": lying_disk,

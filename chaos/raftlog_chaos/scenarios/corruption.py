@@ -88,11 +88,15 @@ def _is_rotten(disk: SimDisk) -> bool:
 
 
 def rot(scene: Choreography, disk: SimDisk) -> bool:
+    """Flip a bit of the scene's partition; see `rot_log`."""
+    return rot_log(scene, disk, f"/data/{TOPIC}-{scene.partition}")
+
+
+def rot_log(scene: Choreography, disk: SimDisk, folder: str) -> bool:
     """Flip a bit of a batch that other batches follow: damage in the last batch looks like a torn write.
 
     Return whether there was one.
     """
-    folder = f"/data/{TOPIC}-{scene.partition}"
     logs = [name for name in disk.listdir(folder) if name.endswith(".log")] if disk.exists(folder) else []
     batches = [
         (f"{folder}/{name}", each.where)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
+from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -210,6 +211,8 @@ async def _answer_once(handler: Handler, call: Call, *, repeatable: bool) -> Any
     answer = await registry.forwarder.forward(call, _leader(call))
     if answer.status >= 500 and _error_code(answer.body) == NO_LEADER:
         raise SchemaError(NO_LEADER, "no node leads the schema registry at the moment; retry")
+    if answer.status >= HTTPStatus.BAD_REQUEST:
+        call.outcome = f"refused by the leader with status {answer.status}"
     return answer
 
 

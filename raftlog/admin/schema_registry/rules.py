@@ -78,7 +78,7 @@ class Mode(msgspec.Struct):
 
 async def check_version(call: Call, registry: Registry) -> Compatibility:
     """Compare a schema with one version, at the level of the subject."""
-    subject, number = subject_of(call, Operation.READ), version_number(call)
+    subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
     schema, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
     state = await registry.store.current()
     version = version_of(state, subject, number)
@@ -90,7 +90,7 @@ async def check_version(call: Call, registry: Registry) -> Compatibility:
 
 async def check_subject(call: Call, registry: Registry) -> Compatibility:
     """Compare a schema with the versions that the level of the subject names."""
-    subject = subject_of(call, Operation.READ)
+    subject = subject_of(call, Operation.DESCRIBE)
     schema, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
     state = await registry.store.current()
     new = Identified(schema, identity)
@@ -113,7 +113,7 @@ async def get_config(call: Call, registry: Registry) -> ConfigAnswer:
 
 async def get_subject_config(call: Call, registry: Registry) -> ConfigAnswer:
     """Return the level of a subject; with `defaultToGlobal`, the level in force for it."""
-    subject = subject_of(call, Operation.READ)
+    subject = subject_of(call, Operation.DESCRIBE)
     state = await registry.store.current()
     if not call.query.defaultToGlobal and LEVEL not in state.configs.get(subject, {}):
         raise SchemaError(
@@ -174,7 +174,7 @@ async def get_mode(call: Call, registry: Registry) -> Mode:
 
 async def get_subject_mode(call: Call, registry: Registry) -> Mode:
     """Return the mode of a subject; with `defaultToGlobal`, the mode in force for it."""
-    subject = subject_of(call, Operation.READ)
+    subject = subject_of(call, Operation.DESCRIBE)
     state = await registry.store.current()
     if not call.query.defaultToGlobal and subject not in state.modes:
         raise SchemaError(MODE_NOT_FOUND, f"subject '{subject}' does not have subject-level mode configured")

@@ -21,6 +21,7 @@ from raftlog.admin.schema_registry.answers import (
 )
 from raftlog.admin.schema_registry.registry import Registry
 from raftlog.admin.schema_registry.subjects import row
+from raftlog.base.turns import each_part, in_slices
 from raftlog.schemas.errors import SCHEMA_NOT_FOUND, SchemaError, schema_not_found
 from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import KINDS
@@ -69,8 +70,8 @@ async def _identified(call: Call, registry: Registry) -> tuple[RegistryState, Id
 def _check_readable(call: Call, state: RegistryState, schema_id: int) -> None:
     """Raise ApiError 403 unless the caller may read a subject that has the schema."""
     places = sorted(state.places[schema_id])
-    if not any(call.may(Operation.READ, TOPIC, resource_of(subject)) for subject, _ in places):
-        call.demand(Operation.READ, TOPIC, resource_of(places[0][0]))
+    if not any(call.may(Operation.DESCRIBE, TOPIC, resource_of(subject)) for subject, _ in places):
+        call.demand(Operation.DESCRIBE, TOPIC, resource_of(places[0][0]))
 
 
 async def get_schema(call: Call, registry: Registry) -> SchemaAnswer:
@@ -105,20 +106,23 @@ async def _places(call: Call, registry: Registry) -> list[Version]:
         for each in versions
         if (call.query.deleted or not each.deleted) and call.query.subject in ("", each.subject)
     ]
-    allowed = await call.among(Operation.READ, TOPIC, {resource_of(each.subject) for each in wanted})
+    allowed = await call.among(Operation.DESCRIBE, TOPIC, {resource_of(each.subject) for each in wanted})
     return page([each for each in wanted if resource_of(each.subject) in allowed], call.query)
 
 
-async def list_schemas(call: Call, registry: Registry) -> list[SchemaAnswer]:
-    """List versions with their schemas, by subject."""
+async def list_schemas(call: Call, registry: Registry) -> web.Response:
+    """List versions with their schemas, by subject. They may be many megabytes, and are encoded in slices."""
     state, query = await registry.store.current(), call.query
-    allowed = await call.among(Operation.READ, TOPIC, map(resource_of, list(state.subjects)))
+    allowed = await call.among(Operation.DESCRIBE, TOPIC, map(resource_of, list(state.subjects)))
     found: list[Version] = []
-    for subject in sorted(each for each in state.subjects if each.startswith(query.subjectPrefix)):
-        if resource_of(subject) in allowed:
+    async for subject in in_slices(call, sorted(state.subjects)):
+        if subject.startswith(query.subjectPrefix) and resource_of(subject) in allowed:
             versions = state.versions(subject, deleted=query.deleted)
             found += versions[-1:] if query.latestOnly else versions
-    return [answer_of(state.ids[each.id], each) for each in page(found, query)]
+    encoded = await each_part(
+        call, page(found, query), lambda each: msgspec.json.encode(answer_of(state.ids[each.id], each))
+    )
+    return web.Response(body=b"[%b]" % b",".join(encoded), content_type=MEDIA_TYPE)
 
 
 async def get_by_guid(call: Call, registry: Registry) -> SchemaAnswer:
@@ -182,7 +186,14 @@ ROUTES: Final = (
     row("GET", "/contexts", list_contexts, "List the contexts", rights=NO_RIGHTS),
     row("GET", "/v1/metadata/version", get_server_version, "Show the release", rights=NO_RIGHTS),
     row("GET", "/v1/metadata/id", get_server_id, "Show which registry this is", rights=NO_RIGHTS),
-    row("GET", "/schemas", by_leader(list_schemas), "List the schemas", rights=FILTERED),
+    row(
+        "GET",
+        "/schemas",
+        by_leader(list_schemas),
+        "List the schemas",
+        rights=FILTERED,
+        answer=list[SchemaAnswer],
+    ),
     row("GET", ID, by_leader(get_schema), "Show the schema of an id"),
     row(
         "GET",

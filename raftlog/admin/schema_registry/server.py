@@ -26,13 +26,16 @@ class RegistryServer(AdminServer):
     """Serves clients of a schema registry by the admin API's logins, limits and audit log."""
 
     door: ClassVar = SCHEMA_DOOR
-    routes: ClassVar = ROUTES
     body_types: ClassVar = frozenset(
         {"application/json", MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/octet-stream"}
     )
 
     _following: asyncio.Task[None] | None = None
     """Applies what is committed to the store."""
+
+    def routes(self) -> tuple[Route, ...]:
+        """Return the registry's routes."""
+        return ROUTES
 
     def _add_files(self, app: web.Application) -> None:
         """Add no console."""

@@ -24,6 +24,7 @@ from raftlog.admin.schema_registry.answers import (
     version_number,
 )
 from raftlog.admin.schema_registry.registry import Registry
+from raftlog.base.turns import in_slices
 from raftlog.schemas.decisions import (
     Registration,
     decide_subject_deletion,
@@ -47,7 +48,7 @@ async def register_schema(call: Call, registry: Registry) -> SchemaAnswer:
 
 async def look_up_schema(call: Call, registry: Registry) -> SchemaAnswer:
     """Return the version of a subject that is the schema of the body."""
-    subject = subject_of(call, Operation.READ)
+    subject = subject_of(call, Operation.DESCRIBE)
     _, identity = await registry.prepare(schema_of(call.body), normalize=call.query.normalize)
     state = await registry.store.current()
     existing(state, subject, deleted=call.query.deleted)
@@ -60,13 +61,13 @@ async def look_up_schema(call: Call, registry: Registry) -> SchemaAnswer:
 async def list_subjects(call: Call, registry: Registry) -> list[str]:
     """List the subjects that the caller may read."""
     state, query = await registry.store.current(), call.query
+    prefix = query.subjectPrefix.removeprefix(":.:").replace(":*:", "")
     shown = [
         subject
-        for subject in list(state.subjects)
-        if subject.startswith(query.subjectPrefix.removeprefix(":.:").replace(":*:", ""))
-        and _is_listed(state.versions(subject, deleted=True), query)
+        async for subject in in_slices(call, list(state.subjects))
+        if subject.startswith(prefix) and _is_listed(state.versions(subject, deleted=True), query)
     ]
-    allowed = await call.among(Operation.READ, TOPIC, map(resource_of, shown))
+    allowed = await call.among(Operation.DESCRIBE, TOPIC, map(resource_of, shown))
     return page(sorted(each for each in shown if resource_of(each) in allowed), query)
 
 
@@ -78,7 +79,7 @@ def _is_listed(versions: list[Any], query: AnyQuery) -> bool:
 
 async def list_versions(call: Call, registry: Registry) -> list[int]:
     """List the versions of a subject."""
-    subject, query = subject_of(call, Operation.READ), call.query
+    subject, query = subject_of(call, Operation.DESCRIBE), call.query
     state = await registry.store.current()
     found = existing(state, subject, deleted=query.deleted or query.deletedOnly)
     return page([each.version for each in found if each.deleted or not query.deletedOnly], query)
@@ -86,7 +87,7 @@ async def list_versions(call: Call, registry: Registry) -> list[int]:
 
 async def get_version(call: Call, registry: Registry) -> SchemaAnswer:
     """Return a version of a subject."""
-    subject, number = subject_of(call, Operation.READ), version_number(call)
+    subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
     state = await registry.store.current()
     found = version_of(state, subject, number, deleted=call.query.deleted)
     return answer_of(state.ids[found.id], found)
@@ -94,7 +95,7 @@ async def get_version(call: Call, registry: Registry) -> SchemaAnswer:
 
 async def get_version_text(call: Call, registry: Registry) -> web.Response:
     """Return the text of a version of a subject."""
-    subject, number = subject_of(call, Operation.READ), version_number(call)
+    subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
     state = await registry.store.current()
     found = version_of(state, subject, number, deleted=call.query.deleted)
     return web.Response(text=state.schema_of(found).text, content_type=MEDIA_TYPE)
@@ -102,7 +103,7 @@ async def get_version_text(call: Call, registry: Registry) -> web.Response:
 
 async def list_referrers(call: Call, registry: Registry) -> list[int]:
     """List the ids of schemas that refer to a version."""
-    subject, number = subject_of(call, Operation.READ), version_number(call)
+    subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
     state = await registry.store.current()
     found = version_of(state, subject, number, deleted=call.query.deleted)
     return page(state.referrers_of((subject, found.version)), call.query)

@@ -1,0 +1,275 @@
+"""JSON Schema: canonical text, parsing, and compatibility by a closed set of rules.
+
+A reader is compatible with a writer if every document that the writer's schema accepts is accepted by the reader's.
+Rules follow for types, enums, objects, arrays, bounds, unions and references. Any other restriction,
+such as a pattern or a negation, must be the same on both sides. What cannot be shown counts as incompatible.
+
+No reference is ever fetched. It points into the schema itself, or to a schema that the request names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from raftlog.schemas.errors import invalid_schema, too_large
+from raftlog.schemas.json_texts import canonical_json, check_shape, loaded, minified
+from raftlog.schemas.schema import Named
+
+MAX_STEPS: Final = 20_000
+"""Pairs of schemas that a comparison looks at."""
+MOST_MESSAGES: Final = 20
+ANYTHING: Final[frozenset[str]] = frozenset(
+    {"null", "boolean", "object", "array", "number", "integer", "string"}
+)
+LOWER_BOUNDS: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
+UPPER_BOUNDS: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+UNIONS: Final = ("anyOf", "oneOf")
+COMPARED: Final = frozenset(
+    {
+        *(*LOWER_BOUNDS, *UPPER_BOUNDS, *UNIONS),
+        *("type", "enum", "const", "properties", "required", "additionalProperties", "items", "$ref"),
+    }
+)
+"""Keywords with a rule."""
+NOTES: Final = frozenset(
+    {
+        *("$schema", "$id", "id", "$comment", "$defs", "definitions", "$anchor", "title", "description"),
+        *(
+            "default",
+            "examples",
+            "deprecated",
+            "readOnly",
+            "writeOnly",
+            "contentEncoding",
+            "contentMediaType",
+        ),
+    }
+)
+"""Keywords that do not restrict documents."""
+_EMPTY: Final[dict[str, Any]] = {}
+"""The schema `true`, as an object that stays: pairs of schemas are known by their ids."""
+
+
+class Parsed(NamedTuple):
+    """A schema, and the schemas that it refers to by name."""
+
+    root: Any
+    named: Mapping[str, Any]
+
+
+def stored_text(text: str) -> str:
+    """Return the text without white space between its tokens."""
+    check_shape(loaded(text))
+    return minified(text)
+
+
+def canonical(text: str) -> str:
+    """Return a text that does not depend on layout or on the order of attributes."""
+    return canonical_json(loaded(text))
+
+
+def parse(text: str, named: Sequence[Named]) -> Parsed:
+    """Return the parsed schema. Raises SchemaError."""
+    from jsonschema import Draft7Validator
+    from jsonschema.exceptions import SchemaError as NoSchema
+    from jsonschema.validators import validator_for
+
+    root = loaded(text)
+    check_shape(root)
+    if not isinstance(root, dict | bool):
+        raise invalid_schema("a JSON Schema is an object, true or false")
+    try:
+        validator_for(root, default=Draft7Validator).check_schema(root, format_checker=None)
+    except NoSchema as error:
+        where = "/".join(str(each) for each in error.absolute_path) or "its root"
+        raise invalid_schema(f"at {where[:200]}: {error.message[:300]}") from None
+    except RecursionError:
+        raise too_large("it is nested too deeply") from None
+    parsed = Parsed(root, {each.name: loaded(each.text) for each in named})
+    for reference in _references(root):
+        _resolve(parsed, root, reference)
+    return parsed
+
+
+def _references(root: Any) -> list[str]:
+    """Return all references of a schema."""
+    found, waiting = [], [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if isinstance(node.get("$ref"), str):
+                found.append(node["$ref"])
+            waiting += [
+                value for name, value in node.items() if name not in ("enum", "const", "default", "examples")
+            ]
+        elif isinstance(node, list):
+            waiting += node
+    return found
+
+
+def _resolve(parsed: Parsed, document: Any, reference: str) -> tuple[Any, Any]:
+    """Return the schema that a reference points to, and the document it is in. Raises SchemaError."""
+    name, _, pointer = reference.partition("#")
+    if name:
+        known = next((each for each in parsed.named if each == name or name.endswith(f"/{each}")), None)
+        if known is None:
+            raise invalid_schema(f"no reference of the request is called {name[:200]!r}; none is fetched")
+        document = parsed.named[known]
+    found = document
+    for part in [each for each in pointer.split("/")[1:] if pointer.startswith("/")]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict) and key in found:
+            found = found[key]
+        elif isinstance(found, list) and key.isdigit() and int(key) < len(found):
+            found = found[int(key)]
+        else:
+            raise invalid_schema(f"nothing is at the reference {reference[:200]!r}")
+    return found, document
+
+
+def incompatibilities(reader: Parsed, writer: Parsed) -> list[str]:
+    """Return why `reader` does not accept all documents of `writer`; empty if it does. Raises SchemaError."""
+    comparison = _Comparison(reader, writer)
+    try:
+        return comparison.compare(_At(reader.root, reader.root), _At(writer.root, writer.root), "#")
+    except RecursionError:
+        raise too_large("its types refer to each other too deeply to be compared") from None
+
+
+class _At(NamedTuple):
+    """A schema inside of a document."""
+
+    schema: Any
+    document: Any
+
+    def into(self, schema: Any) -> _At:
+        return _At(schema, self.document)
+
+
+class _Comparison:
+    """Compares each pair of schemas once; a pair that is being compared counts as compatible."""
+
+    def __init__(self, reader: Parsed, writer: Parsed) -> None:
+        self._reader, self._writer = reader, writer
+        self._compared: dict[tuple[int, int], list[str]] = {}
+        """Why the reader does not accept the writer, by pair."""
+
+    def compare(self, reader: _At, writer: _At, where: str) -> list[str]:
+        """Return why the reader does not accept all that the writer accepts."""
+        reader, writer = self._target(self._reader, reader), self._target(self._writer, writer)
+        if reader.schema is True or writer.schema is False or reader.schema == {}:
+            return []
+        if reader.schema is False:
+            return [_message("TYPE_NARROWED", where, "the reader accepts nothing")]
+        if writer.schema is True:
+            writer = writer.into(_EMPTY)
+        pair = (id(reader.schema), id(writer.schema))
+        if pair not in self._compared:
+            if len(self._compared) >= MAX_STEPS:
+                raise too_large(f"comparing it takes more than {MAX_STEPS} steps")
+            self._compared[pair] = []
+            is_union = any(name in each.schema for name in UNIONS for each in (reader, writer))
+            compare = self._compare_unions if is_union else self._compare_plain
+            self._compared[pair] = list(compare(reader, writer, where))[:MOST_MESSAGES]
+        return self._compared[pair]
+
+    def _target(self, parsed: Parsed, at: _At) -> _At:
+        """Return the schema behind references; a circle of references accepts anything."""
+        seen: set[str] = set()
+        while isinstance(at.schema, dict) and isinstance(at.schema.get("$ref"), str):
+            reference = at.schema["$ref"]
+            if reference in seen:
+                return at.into(True)
+            seen.add(reference)
+            at = _At(*_resolve(parsed, at.document, reference))
+        return at
+
+    def _compare_unions(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
+        if _other(reader.schema, UNIONS) != _other(writer.schema, UNIONS):
+            yield _message("COMBINED_TYPE_CHANGED", where, "what is beside the union differs")
+            return
+        accepting = _branches(reader)
+        for number, branch in enumerate(_branches(writer)):
+            at = f"{where}/{number}"
+            if all(self.compare(each, branch, at) for each in accepting):
+                yield _message("UNION_NARROWED", at, "no branch of the reader accepts it")
+
+    def _compare_plain(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
+        mine, theirs = reader.schema, writer.schema
+        missing = _types(theirs) - _types(mine)
+        if missing:
+            yield _message("TYPE_NARROWED", where, f"the reader does not accept {', '.join(sorted(missing))}")
+            return
+        yield from _compare_values(mine, theirs, where)
+        for name in sorted(mine.keys() - COMPARED - NOTES):
+            if canonical_json(mine[name]) != canonical_json(theirs.get(name)):
+                yield _message("RESTRICTION_CHANGED", where, f"{name} differs, for which there is no rule")
+        if "object" in _types(theirs):
+            yield from self._compare_objects(reader, writer, where)
+        if "array" in _types(theirs) and "items" in mine:
+            yield from self._compare_items(reader, writer, where)
+
+    def _compare_objects(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
+        mine, theirs = reader.schema, writer.schema
+        read, written = mine.get("properties", {}), theirs.get("properties", {})
+        for name in sorted(set(mine.get("required", ())) - set(theirs.get("required", ()))):
+            if not (isinstance(read.get(name), dict) and "default" in read[name]):
+                yield _message("REQUIRED_ATTRIBUTE_ADDED", f"{where}/required", name)
+        others, rest = mine.get("additionalProperties", True), theirs.get("additionalProperties", True)
+        for name in sorted(read.keys() | written.keys()):
+            yield from self.compare(
+                reader.into(read.get(name, others)),
+                writer.into(written.get(name, rest)),
+                f"{where}/properties/{name}",
+            )
+        yield from self.compare(reader.into(others), writer.into(rest), f"{where}/additionalProperties")
+
+    def _compare_items(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
+        mine, theirs = reader.schema["items"], writer.schema.get("items", True)
+        if not (isinstance(mine, list) or isinstance(theirs, list)):
+            yield from self.compare(reader.into(mine), writer.into(theirs), f"{where}/items")
+        elif canonical_json(mine) != canonical_json(theirs):
+            yield _message("ITEMS_CHANGED", where, "a list of items differs, for which there is no rule")
+
+
+def _message(kind: str, where: str, detail: str) -> str:
+    return f"{{errorType:'{kind}', description:'at {where}', additionalInfo:'{detail}'}}"
+
+
+def _compare_values(mine: Any, theirs: Any, where: str) -> Iterator[str]:
+    """Yield what differs in enums, constants and bounds."""
+    allowed, written = _values(mine), _values(theirs)
+    if allowed is not None and (written is None or not written <= allowed):
+        yield _message("ENUM_ARRAY_NARROWED", where, "the writer has values that the reader does not list")
+    for names, sign in ((LOWER_BOUNDS, 1), (UPPER_BOUNDS, -1)):
+        for name in names:
+            bound, other = mine.get(name), theirs.get(name)
+            if bound is not None and (other is None or (bound - other) * sign > 0):
+                yield _message("BOUND_NARROWED", where, f"{name} is {bound}, and was {other}")
+
+
+def _branches(at: _At) -> list[_At]:
+    name = next((each for each in UNIONS if each in at.schema), None)
+    return [at] if name is None else [at.into(each) for each in at.schema[name]]
+
+
+def _other(schema: Any, names: Sequence[str]) -> str:
+    """Return the restrictions of a union beside its branches; of no union, none."""
+    if not any(name in schema for name in names):
+        return "{}"
+    return canonical_json({name: value for name, value in schema.items() if name not in {*names, *NOTES}})
+
+
+def _types(schema: Any) -> frozenset[str]:
+    kind = schema.get("type")
+    if kind is None:
+        return ANYTHING
+    found = frozenset([kind] if isinstance(kind, str) else kind)
+    return found | {"integer"} if "number" in found else found
+
+
+def _values(schema: Any) -> frozenset[str] | None:
+    """Return the values that an enum or a constant lists, as JSON; None without one."""
+    listed = schema.get("enum") if "const" not in schema else [schema["const"]]
+    return None if listed is None else frozenset(map(canonical_json, listed))
