@@ -134,6 +134,7 @@ HOMES: dict[str, frozenset[str]] = {
     "pyspark": frozenset({"pipeline"}),
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
+    "fastavro": frozenset({"tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
