@@ -1,4 +1,4 @@
-"""`raftlog compare`: raftlog beside Apache Kafka, NATS JetStream, Redis Streams and the machine itself.
+"""`raftlog compare`: raftlog beside Apache Kafka, NATS JetStream, Redis Streams, RabbitMQ and the machine itself.
 
 A folder keeps the figures (`compare.json`) and a page with pictures. A system that this machine lacks is reported as
 missing. The exit code is 0 as long as raftlog itself was measured.
@@ -63,7 +63,7 @@ def run(options: CompareOptions) -> int:
     parts = _chosen(options.only, PARTS, "part")
     systems = _chosen(options.systems, SYSTEMS, "system")
     if options.short:
-        parts = [each for each in parts if PARTS[each].short]
+        parts = [each for each in parts if options.only or PARTS[each].short]
         systems = [each for each in systems if options.systems or not SYSTEMS[each].variant]
     confluent_kafka()
     comparison = _begin(systems, options)

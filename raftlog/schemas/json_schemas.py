@@ -1,8 +1,8 @@
 """JSON Schema: canonical text, parsing, and compatibility by a closed set of rules.
 
 A reader is compatible with a writer if every document that the writer's schema accepts is accepted by the reader's.
-Rules follow for types, enums, objects, arrays, bounds, unions and references. A schema with any other restriction, such
-as a pattern or a negation, is compatible only with the same restriction. What cannot be shown counts as incompatible.
+Rules follow for types, enums, objects, arrays, bounds, unions and references. Any other restriction,
+such as a pattern or a negation, must be the same on both sides. What cannot be shown counts as incompatible.
 
 No reference is ever fetched. It points into the schema itself, or to a schema that the request names.
 """

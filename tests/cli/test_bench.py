@@ -8,7 +8,8 @@ import pytest
 import typer
 
 from raftlog.cli import exits
-from raftlog.cli.bench.command import BenchOptions, as_json, as_table, run
+from raftlog.cli.bench import queues
+from raftlog.cli.bench.command import BenchOptions, _create_topic, as_json, as_table, run
 from raftlog.cli.bench.figure import Figure
 
 FIGURES = [
@@ -55,3 +56,14 @@ def test_sizes_that_are_no_numbers_are_refused_before_anything_starts(data):
     """`--data` is a list of megabytes."""
     with pytest.raises(typer.BadParameter, match="MB"):
         run(BenchOptions(only="recovery", data=data))
+
+
+@pytest.mark.clients
+@pytest.mark.nightly
+def test_many_workers_pass_the_death_of_a_node(monkeypatch):
+    """With a few of the thousand: all accept all records, before and after."""
+    monkeypatch.setattr(queues, "GROUPS", 4)
+    monkeypatch.setattr(queues, "STEADY_S", 0.5)
+    values = {each.name: each.value for each in queues.many_workers(Figure, _create_topic)}
+    assert values["records accepted"] > 0 and values["records accepted by two nodes"] > 0
+    assert values["20 workers of 4 groups look again"] > 0

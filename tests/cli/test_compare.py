@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import signal
@@ -42,6 +43,12 @@ def test_a_run_without_a_figure_of_raftlog_has_failed(tmp_path, capsys):
     assert run(options) == exits.FAILED
     assert "no time was left" in capsys.readouterr().err
     assert json.loads((tmp_path / "compare.json").read_text())["figures"] == []
+
+
+def test_a_part_that_is_named_is_in_a_short_run_too(tmp_path, capsys):
+    """By default a short run has only the main parts."""
+    run(CompareOptions(systems="machine", only="queue", short=True, minutes=0.0001, out=tmp_path))
+    assert "not measured: the machine (C), queue: " in capsys.readouterr().err
 
 
 @pytest.mark.skipif(file_system_of(Path("/dev/shm")) != "tmpfs", reason="no file system in memory here")
@@ -106,6 +113,23 @@ def test_a_slower_disk_makes_acknowledgements_slower(tmp_path, monkeypatch):
         samples = figures[f"syncs {slower_ms:g} ms slower, ack at 1,000/s, p50"]["samples"]
         assert set(samples) == {"raftlog", "machine"}
         assert all(value > slower_ms for each in samples.values() for value in each.values()), samples
+
+
+@pytest.mark.clients
+@pytest.mark.nightly
+@pytest.mark.usefixtures("forked")
+def test_queues_are_measured_in_all_systems_that_are_here(tmp_path, monkeypatch):
+    """With one at a time and hundreds, few and many locks, and at a steady rate."""
+    monkeypatch.setattr(compare, "SHORT_SECONDS", 0.5)
+    here = [each for each in ("redis-server", "rabbitmq-server") if shutil.which(each)]
+    systems = ["raftlog", *(each.partition("-")[0] for each in here)]
+    assert run(CompareOptions(systems=",".join(systems), only="queue", short=True, out=tmp_path)) == exits.OK
+    figures = {each["name"]: each for each in json.loads((tmp_path / "compare.json").read_text())["figures"]}
+    for locks, how in itertools.product(("1,000", "10,000"), ("one at a time", "by hundreds")):
+        name = f"{locks} locks, accepted {how}"
+        assert set(figures[name]["samples"]) == set(systems), name
+        assert {f"{name}, p50", f"{name}, p99", f"{name}, CPU user"} <= set(figures), name
+    assert "raftlog" in figures["200/s, accepted one at a time, p50"]["samples"]
 
 
 @pytest.mark.clients

@@ -19,7 +19,7 @@ from raftlog.base.readable import readable
 from raftlog.testing.progress import patient
 from raftlog_chaos.compare.processes import Child
 
-Kind = Literal["produce", "consume", "both", "ack", "arrival", "producers", "connections"]
+Kind = Literal["produce", "consume", "both", "ack", "arrival", "producers", "connections", "queue"]
 
 OVERTIME_S: Final = 30.0
 """A client that takes so much longer than its load is ended: the system is too slow for it, or hangs."""
@@ -53,6 +53,11 @@ class Load(msgspec.Struct, kw_only=True):
     seconds: float = 2.0
     warmup_s: float = 0.5
     clients: int = 1
+    """Producers, connections, or workers of a queue."""
+    per_ack: int = 1
+    """The records that a worker of a queue accepts at once."""
+    locks: int = 0
+    """The records that the workers of a queue have together, at most."""
     hello: str = ""
     """The first bytes of an idle connection, in hexadecimal digits."""
 

@@ -7,9 +7,11 @@ from typing import Final
 from raftlog_chaos.compare.parts import consume, failure, growth, latency, rest
 from raftlog_chaos.compare.parts.bench import Part
 from raftlog_chaos.compare.parts.produce import produce
+from raftlog_chaos.compare.parts.queue import queue
 from raftlog_chaos.compare.systems.kafka import Kafka, KafkaFlush
 from raftlog_chaos.compare.systems.machine import Machine
 from raftlog_chaos.compare.systems.nats import Nats
+from raftlog_chaos.compare.systems.rabbitmq import RabbitMq
 from raftlog_chaos.compare.systems.raftlog import Raftlog, RaftlogOs
 from raftlog_chaos.compare.systems.redis import Redis
 from raftlog_chaos.compare.systems.secured import KafkaSaslTls, KafkaTls, RaftlogSaslTls, RaftlogTls
@@ -28,6 +30,7 @@ SYSTEMS: Final[dict[str, type[System]]] = {
         KafkaSaslTls,
         Nats,
         Redis,
+        RabbitMq,
         Machine,
     )
 }
@@ -45,6 +48,7 @@ PARTS: Final[dict[str, Part]] = {
         Part("consume", "Consumers as fast as possible, 1 KB", consume.consume),
         Part("both", "Producers and consumers at once, 1 KB", consume.both),
         Part("latency", "Small requests at steady rates, 100 B, acks=all", latency.latency, short=True),
+        Part("queue", "Queues: ten workers, 1 KB, six partitions, replication factor 3", queue),
         Part("memory", "Memory", rest.memory, short=True),
         Part("producers", "Many producers", latency.producers, once=True),
         Part("connections", "Idle connections", rest.connections, once=True),

@@ -53,7 +53,7 @@ class ShareMember:
         self.epoch = 0
         """The share session's epoch in the next request."""
         self.member_epoch = 0
-        """The group's epoch when it had given this member its partition."""
+        """The member's epoch in the next heartbeat, from the response to the last."""
         self._topic_id: UUID | None = None
 
     @property
@@ -67,23 +67,28 @@ class ShareMember:
 
     async def join(self) -> None:
         """Send heartbeats to the group's coordinator until this member has its partition."""
-        make = request_builders(HEARTBEAT, 1)
-        epoch = 0
+        self.member_epoch = 0
         while True:
-            message = make.ShareGroupHeartbeatRequest(
-                group_id=self.group,
-                member_id=self.name,
-                member_epoch=epoch,
-                subscribed_topic_names=(self.topic,) if epoch == 0 else None,
-            )
-            if (where := await self._coordinator()) is not None:
-                beat = await self.client.ask(where, HEARTBEAT, message, version=1)
-                if beat.error_code == 0:
-                    epoch = beat.member_epoch
-                    if beat.assignment is not None and beat.assignment.topic_partitions:
-                        self.member_epoch = epoch
-                        return
+            if await self.beat():
+                return
             await asyncio.sleep(RETRY_S)
+
+    async def beat(self) -> bool:
+        """Send a heartbeat, if the group's coordinator is known; return whether the response assigns partitions."""
+        make = request_builders(HEARTBEAT, 1)
+        message = make.ShareGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.name,
+            member_epoch=self.member_epoch,
+            subscribed_topic_names=(self.topic,) if self.member_epoch == 0 else None,
+        )
+        if (where := await self._coordinator()) is None:
+            return False
+        answer = await self.client.ask(where, HEARTBEAT, message, version=1)
+        if answer.error_code:
+            return False
+        self.member_epoch = answer.member_epoch
+        return answer.assignment is not None and bool(answer.assignment.topic_partitions)
 
     async def leave(self) -> None:
         """Leave the group with a heartbeat to its coordinator. The share session with the leader stays open."""

@@ -22,6 +22,7 @@ import typer
 
 from raftlog.cli import exits
 from raftlog.cli.bench import groups as bench_groups
+from raftlog.cli.bench import queues as bench_queues
 from raftlog.cli.bench import quotas as bench_quotas
 from raftlog.cli.bench import racks as bench_racks
 from raftlog.cli.bench.figure import Figure
@@ -70,7 +71,7 @@ class BenchOptions:
         str,
         typer.Option(
             help="parts: start, throughput, latency, failover, recovery, partitions, groups, rebalance, "
-            "commits, logins, quotas, racks (default: all)"
+            "commits, queues, logins, quotas, racks (default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
@@ -354,6 +355,10 @@ def _commits(options: BenchOptions) -> Iterator[Figure]:
     return bench_groups.commits(Figure, _create_topic, options.rounds)
 
 
+def _queues(_options: BenchOptions) -> Iterator[Figure]:
+    return bench_queues.many_workers(Figure, _create_topic)
+
+
 def _logins(_options: BenchOptions) -> Iterator[Figure]:
     """Yield how many logins a node serves, each on a connection of its own."""
     from raftlog_chaos.bench.logins import measure_logins
@@ -382,6 +387,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "groups": _groups,
     "rebalance": _rebalance,
     "commits": _commits,
+    "queues": _queues,
     "logins": _logins,
     "quotas": _quotas,
     "racks": _racks,

@@ -13,9 +13,9 @@ from contextlib import closing
 from typing import Final, TypeVar
 
 from raftlog.cli.bench.figure import Figure
+from raftlog.cli.bench.loops import look_at, own_stall
 from raftlog.testing.cluster import AdminCluster, Cluster
 from raftlog_chaos.bench.group_load import Load, LoadOptions, Member
-from raftlog_chaos.bench.loop_lag import LATE, OWN, Lag, look
 
 TOPIC: Final = "bench"
 PARTITIONS: Final = 6
@@ -26,7 +26,6 @@ COMMITTING_GROUPS: Final = 30
 MEMBERS_EACH: Final = 2
 STEADY_S: Final = 10.0
 CLIENTS: Final = 30
-LAG_AIM_MS: Final = 100.0
 REBALANCE_AIM_S: Final = 3.0
 RESUMED_AIM_S: Final = 2.0
 
@@ -48,7 +47,7 @@ async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
     habits = LoadOptions(TOPIC, PARTITIONS, heartbeat_s=10.0, commit_s=20.0, session_ms=60_000)
     load = Load(_bootstrap(cluster), habits, clients=CLIENTS)
     try:
-        before = _look(cluster)
+        before = look_at(cluster)
         began = time.monotonic()
         for number in range(MANY_GROUPS):
             load.add(f"group-{number}")
@@ -56,11 +55,11 @@ async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
         formed_s = time.monotonic() - began
         name = f"{MANY_GROUPS:,} groups"
         figures = [make("groups", f"{name} formed", formed_s, "s", note="by one client process")]
-        figures += _lags(make, f"{name} forming", before, _look(cluster))
-        before, asked = _look(cluster), load.book.heartbeats + load.book.commits
+        figures.append(own_stall("groups", f"{name} forming", before, look_at(cluster)))
+        before, asked = look_at(cluster), load.book.heartbeats + load.book.commits
         await asyncio.sleep(STEADY_S)
         rate = (load.book.heartbeats + load.book.commits - asked) / STEADY_S
-        figures += _lags(make, f"{name} at rest", before, _look(cluster))
+        figures.append(own_stall("groups", f"{name} at rest", before, look_at(cluster)))
         figures.append(make("groups", "heartbeats and commits", rate, "/s"))
         figures += await _without_coordinator(cluster, load, make, name)
         figures.append(make("groups", "errors", len(load.book.errors), "", 0))
@@ -72,18 +71,18 @@ async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
 async def _many_members(cluster: AdminCluster, make: Make) -> list[Figure]:
     load = Load(_bootstrap(cluster), LoadOptions(TOPIC, PARTITIONS, heartbeat_s=3.0))
     try:
-        before = _look(cluster)
+        before = look_at(cluster)
         name = f"{MANY_MEMBERS:,} members"
         joined_s = await _gather(load, "large", MANY_MEMBERS)
         figures = [make("groups", f"{name} joined", joined_s, "s", note="of one group, all at once")]
-        figures += _lags(make, f"{name} joining", before, _look(cluster))
-        before = _look(cluster)
+        figures.append(own_stall("groups", f"{name} joining", before, look_at(cluster)))
+        before = look_at(cluster)
         took_s = await _gather(load, "large", 1)
         figures.append(make("groups", f"{name} rebalanced", took_s, "s", note="one more came; heartbeat 3 s"))
-        figures += _lags(make, f"{name} rebalancing", before, _look(cluster))
-        before = _look(cluster)
+        figures.append(own_stall("groups", f"{name} rebalancing", before, look_at(cluster)))
+        before = look_at(cluster)
         await asyncio.sleep(STEADY_S)
-        figures += _lags(make, f"{name} at rest", before, _look(cluster))
+        figures.append(own_stall("groups", f"{name} at rest", before, look_at(cluster)))
         figures += await _without_coordinator(cluster, load, make, name)
         figures.append(make("groups", "errors", len(load.book.errors), "", 0))
         return figures
@@ -94,14 +93,14 @@ async def _many_members(cluster: AdminCluster, make: Make) -> list[Figure]:
 async def _without_coordinator(cluster: AdminCluster, load: Load, make: Make, name: str) -> list[Figure]:
     """Kill the busiest coordinator; measure the other members until all heartbeats are answered."""
     victim, struck = _busiest(cluster, load)
-    before = _look(cluster)
+    before = look_at(cluster)
     cluster.kill(victim)
     since = asyncio.get_running_loop().time()
     beats = lambda: all(each.beaten_at > since and each.synced >= 0 for each in struck)  # noqa: E731
     took_s = await load.until(beats, "all beat again")
     note = f"kill -9 of who coordinated {len(struck):,}; each beats every {load.habits.heartbeat_s:g} s"
     figures = [make("groups", f"{name} beat again", took_s, "s", note=note)]
-    figures += _lags(make, f"{name} taken over", before, _look(cluster))
+    figures.append(own_stall("groups", f"{name} taken over", before, look_at(cluster)))
     await _in_thread(lambda: cluster.restart(victim))
     return figures
 
@@ -213,16 +212,3 @@ def _in_thread(call: Callable[[], T]) -> Awaitable[T]:
 
 def _bootstrap(cluster: Cluster) -> list[tuple[str, int]]:
     return [(node.host, node.port) for node in cluster.nodes.values()]
-
-
-def _look(cluster: AdminCluster) -> dict[int, Lag]:
-    """Look at the nodes that run."""
-    return {node_id: look(cluster.admin_url(node_id)) for node_id in sorted(cluster.running_ids())}
-
-
-def _lags(make: Make, name: str, before: dict[int, Lag], after: dict[int, Lag]) -> list[Figure]:
-    def longest_ms(which: str) -> float:
-        return 1000 * max(after[each].longest_s(before[each], which) for each in after)
-
-    note = f"all late ones within {longest_ms(LATE):g} ms, waiting for disks and cores included"
-    return [make("groups", f"{name}, own stall", longest_ms(OWN), "ms", LAG_AIM_MS, note=note)]

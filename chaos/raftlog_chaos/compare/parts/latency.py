@@ -34,7 +34,7 @@ def latency(bench: Bench) -> Iterator[Sample]:
         for kind in ("ack", "arrival"):
             seconds = bench.scale.seconds * (LONGER if rate == SLOW_RATE and kind == "ack" else 1)
             load = Load(kind=kind, topic="latency", record_bytes=RECORD_BYTES, rate=rate, seconds=seconds)
-            measured = _run(bench, load, f"{kind} at {rate:,}/s")
+            measured = run_steady(bench, load, f"{kind} at {rate:,}/s")
             if measured is None:
                 continue
             yield from quantiles(_said(kind, rate), measured)
@@ -57,7 +57,7 @@ def producers(bench: Bench) -> Iterator[Sample]:
         seconds=bench.scale.seconds,
     )
     name = f"{PRODUCERS} producers, {PRODUCERS_RATE:,}/s together"
-    if (measured := _run(bench, load, name)) is not None:
+    if (measured := run_steady(bench, load, name)) is not None:
         yield from quantiles(name, measured)
         yield from per_record(name, measured)
 
@@ -75,12 +75,12 @@ def slow_disk(bench: Bench) -> Iterator[Sample]:
             warmup_s=WARM_UP_S,
         )
         with bench.open(3, slower_s=slower_ms / 1000) as (system, _):
-            measured = _run(bench._replace(system=system), load, name)
+            measured = run_steady(bench._replace(system=system), load, name)
         if measured is not None:
             yield from quantiles(name, measured)
 
 
-def _run(bench: Bench, load: Load, name: str) -> Measured | None:
+def run_steady(bench: Bench, load: Load, name: str) -> Measured | None:
     """Run a load, or note why its result is meaningless."""
     measured = bench.run(load, name)
     if measured is None:

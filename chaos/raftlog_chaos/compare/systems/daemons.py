@@ -1,9 +1,9 @@
-"""The common part of systems with plain daemons as nodes, each started by a command: Kafka, NATS and Redis."""
+"""The common part of systems with plain daemons as nodes, each started by a command, as Kafka and Redis are."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from raftlog.base.disk import make_folders
@@ -24,6 +24,10 @@ class Daemons(System):
     def command(self, node: int) -> Sequence[str]:
         """Return the command that starts a node; its folder exists."""
 
+    def environment(self, node: int) -> Mapping[str, str]:
+        """Return the environment variables of a node that differ from those of this process."""
+        return {}
+
     @abstractmethod
     def is_ready(self) -> bool:
         """Return whether all nodes take part."""
@@ -39,9 +43,13 @@ class Daemons(System):
         """Start the nodes that do not run."""
         for node in range(1, self.nodes + 1):
             if node not in self._children or not self._children[node].running:
-                log_path = self.node_folder(node) / "node.log"
-                self._children[node] = Child(self.command(node), log_path=log_path)
+                self._children[node] = self.new_node(node)
         return wait_for(self._all_ready, "all nodes take part")
+
+    def new_node(self, node: int) -> Child:
+        """Start a node."""
+        log_path = self.node_folder(node) / "node.log"
+        return Child(self.command(node), log_path=log_path, environment=self.environment(node))
 
     def _all_ready(self) -> bool:
         for node, child in self._children.items():

@@ -22,7 +22,7 @@ CREATE_S: Final = 60.0
 class KafkaWire(System):
     """A cluster of brokers. `ports` are the ports of the running nodes, by node."""
 
-    kinds = frozenset({"produce", "consume", "both", "ack", "arrival", "producers", "connections"})
+    kinds = frozenset({"produce", "consume", "both", "ack", "arrival", "producers", "connections", "queue"})
     compresses = True
     hello = bytes.fromhex("0000000a0012000000000001ffff")
     """ApiVersions, version 0."""
@@ -42,7 +42,7 @@ class KafkaWire(System):
         return [
             sys.executable,
             "-m",
-            "raftlog_chaos.compare.clients.kafka",
+            f"raftlog_chaos.compare.clients.{'share' if load.kind == 'queue' else 'kafka'}",
             msgspec.json.encode(load).decode(),
         ]
 

@@ -27,7 +27,7 @@ class Redis(Daemons):
 
     key = "redis"
     title = "Redis Streams"
-    kinds = frozenset({"produce", "consume", "ack", "arrival", "connections"})
+    kinds = frozenset({"produce", "consume", "ack", "arrival", "connections", "queue"})
     acks = frozenset({"1", "all"})
     reads_disk = False
     hello = b"PING\r\n"
@@ -79,6 +79,6 @@ class Redis(Daemons):
         return [
             sys.executable,
             "-m",
-            "raftlog_chaos.compare.clients.redis",
+            f"raftlog_chaos.compare.clients.{'redis_queue' if load.kind == 'queue' else 'redis'}",
             msgspec.json.encode(load).decode(),
         ]
