@@ -48,7 +48,7 @@ def _resolved(node: Any, space: str) -> Any:
     if len(node) == 1 and isinstance(kind, str | dict | list):
         return _resolved(kind, space)
     found = dict(node)
-    if kind in NAMED and isinstance(node.get("name"), str):
+    if isinstance(kind, str) and kind in NAMED and isinstance(node.get("name"), str):
         found["name"] = _full_name(node, space)
         found.pop("namespace", None)
         space = found["name"].rpartition(".")[0]
@@ -107,7 +107,7 @@ def _check_field(path: str, field: Any) -> None:
     """Check what the package does not: the name of a field, and its default."""
     if not NAME.fullmatch(str(field.name)):
         raise invalid_schema(f"{path[:200]!r} is no name of a field")
-    if field.has_default and not _fits(field.type, field.default):
+    if field.has_default and not _Fit().fits(field.type, field.default):
         raise invalid_schema(f"the default of {path} is not of its type: {json.dumps(field.default)[:100]}")
 
 
@@ -131,21 +131,44 @@ def _fields(root: Any) -> Iterator[tuple[Any, Any]]:
             waiting += schema.schemas
 
 
-def _fits(schema: Any, value: Any) -> bool:
-    """Return whether a default is of a type, as Avro writes defaults in JSON."""
+class _Fit:
+    """Checks defaults, as Avro writes them in JSON, against types. Each pair is looked at once: unions recur."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], bool] = {}
+
+    def fits(self, schema: Any, value: Any) -> bool:
+        if not isinstance(value, dict | list):
+            return self._look(schema, value)
+        pair = (id(schema), id(value))
+        if pair not in self._known:
+            self._known[pair] = self._look(schema, value)
+        return self._known[pair]
+
+    def _look(self, schema: Any, value: Any) -> bool:
+        kind = schema.type
+        if kind in ("union", "error_union"):
+            return any(self.fits(each, value) for each in schema.schemas)
+        if kind in ("array", "map"):
+            return self._all_fit(schema, value)
+        if kind in ("record", "error"):
+            return isinstance(value, dict) and all(
+                self.fits(each.type, value[each.name]) if each.name in value else each.has_default
+                for each in schema.fields
+            )
+        return _is_primitive(schema, value)
+
+    def _all_fit(self, schema: Any, value: Any) -> bool:
+        if schema.type == "array":
+            return isinstance(value, list) and all(self.fits(schema.items, each) for each in value)
+        return isinstance(value, dict) and all(self.fits(schema.values, each) for each in value.values())
+
+
+def _is_primitive(schema: Any, value: Any) -> bool:
     kind = schema.type
-    if kind in ("union", "error_union"):
-        return any(_fits(each, value) for each in schema.schemas)
     if kind in INT_BITS:
         bits = INT_BITS[kind]
         return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
-    if kind in ("array", "map"):
-        return _fits_all(schema, value)
-    if kind in ("record", "error"):
-        return isinstance(value, dict) and all(
-            _fits(each.type, value[each.name]) if each.name in value else each.has_default
-            for each in schema.fields
-        )
     if kind == "enum":
         return value in schema.symbols
     if kind in ("float", "double"):
@@ -156,12 +179,6 @@ def _fits(schema: Any, value: Any) -> bool:
     if kind == "boolean":
         return isinstance(value, bool)
     return isinstance(value, str) and (kind != "fixed" or len(value) == schema.size)
-
-
-def _fits_all(schema: Any, value: Any) -> bool:
-    if schema.type == "array":
-        return isinstance(value, list) and all(_fits(schema.items, each) for each in value)
-    return isinstance(value, dict) and all(_fits(schema.values, each) for each in value.values())
 
 
 def incompatibilities(reader: Any, writer: Any) -> list[str]:

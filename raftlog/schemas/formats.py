@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.schemas.errors import MISSING_PACKAGE, SchemaError
-from raftlog.schemas.schema import Kind, Named, Schema
+from raftlog.schemas.errors import MISSING_PACKAGE, SchemaError, too_large
+from raftlog.schemas.schema import TEXT_MAX_CHARS, Kind, Named, Schema
 
 
 class Format(Protocol):
@@ -59,14 +59,16 @@ def demand_package(kind: Kind) -> None:
 
 def identity(schema: Schema) -> bytes:
     """Return 16 bytes that are the same for the same schema with the same references, in whatever layout."""
+    rest = (schema.references, schema.metadata or None, schema.rule_set or None)
     try:
-        text = format_of(schema.kind).canonical(schema.text)
-    except (SchemaError, RecursionError):  # another registry wrote it, with other limits
-        text = schema.text
-    whole = msgspec.json.encode(
-        (schema.kind, text, schema.references, schema.metadata or None, schema.rule_set or None),
-        order="sorted",
-    )
+        if len(schema.text) > TEXT_MAX_CHARS:
+            raise too_large("another registry wrote it")
+        whole = msgspec.json.encode(
+            (schema.kind, format_of(schema.kind).canonical(schema.text), *rest), order="sorted"
+        )
+    except Exception:  # another registry wrote it, with other rules: a record of the log ends no reader
+        text = schema.text.encode("utf-8", "surrogatepass").hex()
+        whole = msgspec.json.encode((schema.kind, text, *rest), order="sorted")
     return hashlib.md5(whole, usedforsecurity=False).digest()
 
 

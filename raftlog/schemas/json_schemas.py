@@ -69,9 +69,12 @@ def canonical(text: str) -> str:
     return canonical_json(loaded(text))
 
 
+ENUM_MAX_VALUES: Final = 500
+
+
 def parse(text: str, named: Sequence[Named]) -> Parsed:
     """Return the parsed schema. Raises SchemaError."""
-    from jsonschema import Draft7Validator
+    from jsonschema import Draft3Validator, Draft4Validator, Draft7Validator
     from jsonschema.exceptions import SchemaError as NoSchema
     from jsonschema.validators import validator_for
 
@@ -80,7 +83,10 @@ def parse(text: str, named: Sequence[Named]) -> Parsed:
     if not isinstance(root, dict | bool):
         raise invalid_schema("a JSON Schema is an object, true or false")
     try:
-        validator_for(root, default=Draft7Validator).check_schema(root, format_checker=None)
+        validator = validator_for(root, default=Draft7Validator)
+        if validator in (Draft3Validator, Draft4Validator):
+            _check_enums(root)
+        validator.check_schema(root, format_checker=None)
     except NoSchema as error:
         where = "/".join(str(each) for each in error.absolute_path) or "its root"
         raise invalid_schema(f"at {where[:200]}: {error.message[:300]}") from None
@@ -90,6 +96,22 @@ def parse(text: str, named: Sequence[Named]) -> Parsed:
     for reference in _references(root):
         _resolve(parsed, root, reference)
     return parsed
+
+
+def _check_enums(root: Any) -> None:
+    """Refuse long enums: the early drafts want their values unlike, which takes quadratic time."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            enum = node.get("enum")
+            if isinstance(enum, list) and len(enum) > ENUM_MAX_VALUES:
+                raise too_large(
+                    f"an enum has {len(enum)} values, of at most {ENUM_MAX_VALUES} before draft 6"
+                )
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
 
 
 def _references(root: Any) -> list[str]:
@@ -154,6 +176,8 @@ class _Comparison:
         self._reader, self._writer = reader, writer
         self._compared: dict[tuple[int, int], list[str]] = {}
         """Why the reader does not accept the writer, by pair."""
+        self._hops = 0
+        """References that were followed: a chain of them is followed at every use."""
 
     def compare(self, reader: _At, writer: _At, where: str) -> list[str]:
         """Return why the reader does not accept all that the writer accepts."""
@@ -179,6 +203,9 @@ class _Comparison:
         seen: set[str] = set()
         while isinstance(at.schema, dict) and isinstance(at.schema.get("$ref"), str):
             reference = at.schema["$ref"]
+            self._hops += 1
+            if self._hops > MAX_STEPS:
+                raise too_large(f"comparing it follows more than {MAX_STEPS} references")
             if reference in seen:
                 return at.into(True)
             seen.add(reference)

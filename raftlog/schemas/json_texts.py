@@ -19,11 +19,13 @@ def loaded(text: str) -> Any:
     if len(text) > TEXT_MAX_CHARS:
         raise too_large(f"it has {len(text)} characters, of at most {TEXT_MAX_CHARS}")
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        found = json.loads(text, parse_constant=_refuse_constant)
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except RecursionError:
         raise too_large(f"its types are nested deeper than {MAX_DEPTH}") from None
     except ValueError as error:
         raise invalid_schema(f"it is not JSON: {error}") from None
+    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -19,8 +19,9 @@ from raftlog.schemas.schema import MAX_DEPTH, MAX_PARTS, TEXT_MAX_CHARS, Named
 PROTO_MAX_CHARS: Final = 64 * 1024
 """Of a text; a descriptor may have as many characters as other schemas."""
 _TOKEN: Final = re.compile(
-    r"""//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[\w.]+|[^\s\w]""", re.DOTALL
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|[\w.]+|[^\s\w]""", re.DOTALL
 )
+"""An unterminated text or comment is a token too: to look for its end from each quote would take quadratic time."""
 WIRE_GROUPS: Final = (
     frozenset({"int32", "uint32", "int64", "uint64", "bool"}),
     frozenset({"sint32", "sint64"}),
