@@ -151,7 +151,8 @@ class Job:
         feed = Feed(topic, writer, source, Rows(destination.values))
         if destination.dead_letters is not None:
             feed.dead_letters = DeadLetters(destination.dead_letters, source, time.sleep)
-        begin = self._first_offsets(topic, [each for each in found.partitions if each not in known])
+        new = [each for each in found.partitions if each not in known]
+        begin = self._first_offsets(topic, new, EARLIEST if known else self._plan.begin)
         writer.take_over(begin, feed.rows.take())
         feed.positions = dict(writer.head.offsets)
         if self._plan.until_end:
@@ -169,10 +170,10 @@ class Job:
         identity = "" if about.id is None or not about.id.int else str(about.id)
         return Source(found.cluster_id, topic, identity), about
 
-    def _first_offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    def _first_offsets(self, topic: str, partitions: Sequence[int], begin: int) -> dict[int, int]:
         if not partitions:
             return {}
-        found = self._fetcher.offsets_at([(topic, each) for each in partitions], self._plan.begin)
+        found = self._fetcher.offsets_at([(topic, each) for each in partitions], begin)
         return {partition: offset for (_, partition), offset in found.items()}
 
     def _offsets(self, topic: str, partitions: Any, timestamp: int) -> dict[int, int]:
@@ -229,10 +230,10 @@ class Job:
         position = feed.positions[partition]
         first = self._offsets(feed.topic, [partition], EARLIEST)[partition]
         end = self._offsets(feed.topic, [partition], LATEST)[partition]
-        if position > end:
+        if position >= first:  # the log ended before it, whatever was written since
             raise LostRecords(
-                f"{feed.topic} {partition}: it ends at offset {end}, but the table has its records up to {position}: "
-                "the topic lost records that the table has"
+                f"{feed.topic} {partition}: it has offsets {first} to {end} now, and ended below {position}, up to "
+                "which the table has its records: the topic lost records that the table has"
             )
         lost = f"records from offset {position} to {first} were deleted before they were read"
         what = f"{feed.topic} {partition}: {lost}"
