@@ -12,8 +12,8 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.schemas.errors import MISSING_PACKAGE, SchemaError
-from raftlog.schemas.schema import Kind, Named, Schema
+from raftlog.schemas.errors import MISSING_PACKAGE, SchemaError, too_large
+from raftlog.schemas.schema import TEXT_MAX_CHARS, Kind, Named, Schema
 
 
 class Format(Protocol):
@@ -59,21 +59,17 @@ def demand_package(kind: Kind) -> None:
 
 def identity(schema: Schema) -> bytes:
     """Return 16 bytes that are the same for the same schema with the same references, in whatever layout."""
-    whole = msgspec.json.encode(
-        (schema.kind, _text_of(schema), schema.references, schema.metadata or None, schema.rule_set or None),
-        order="sorted",
-    )
-    return hashlib.md5(whole, usedforsecurity=False).digest()
-
-
-def _text_of(schema: Schema) -> str:
-    """Return the canonical text; the text itself of a schema that this registry would refuse."""
+    rest = (schema.references, schema.metadata or None, schema.rule_set or None)
     try:
-        found = format_of(schema.kind).canonical(schema.text)
-        found.encode()
-    except Exception:  # others wrote it to the log, which has to be read on
-        return schema.text
-    return found
+        if len(schema.text) > TEXT_MAX_CHARS:
+            raise too_large("another registry wrote it")
+        whole = msgspec.json.encode(
+            (schema.kind, format_of(schema.kind).canonical(schema.text), *rest), order="sorted"
+        )
+    except Exception:  # another registry wrote it, with other rules: a record of the log ends no reader
+        text = schema.text.encode("utf-8", "surrogatepass").hex()
+        whole = msgspec.json.encode((schema.kind, text, *rest), order="sorted")
+    return hashlib.md5(whole, usedforsecurity=False).digest()
 
 
 def guid_of(schema_identity: bytes) -> str:

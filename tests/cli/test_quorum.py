@@ -31,7 +31,8 @@ class DescribedTarget:
         )
         self._answer = SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
 
-    servers = "localhost:9"
+    servers = bootstrap = "localhost:9"
+    file = None
     settings: Mapping[str, str] = {}
 
     def ask(self, *_: Any, **_more: Any) -> Any:

@@ -207,3 +207,18 @@ def test_a_process_killed_at_any_call_of_its_table_leaves_each_record_there_once
     assert len(codes) > 6 and set(codes[:-1]) == {-signal.SIGKILL}
     assert raftlog("table", "run", orders, *to).returncode == 0
     assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
+
+
+def test_a_partition_that_is_added_later_is_read_from_its_begin(
+    raftlog: CommandLine, orders: str, tmp_path: Path
+):
+    """`--from end` is about what was there before the table. The records of the new partition came after it."""
+    servers = raftlog.bootstrap
+    run = ("table", "run", orders, "--to", str(tmp_path), "--from", "end", "--until-end", "-J")
+    produce(servers, orders, 50)
+    assert raftlog(*run).returncode == 0
+    assert raftlog("topic", "add-partitions", orders, "--partitions", "4").returncode == 0
+    produce(servers, orders, 40, partitions=4)
+    ran = raftlog(*run)
+    assert ran.returncode == 0, ran.stderr
+    assert sum(each["records"] for each in _commits(ran.stdout)) == 40

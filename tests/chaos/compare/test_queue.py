@@ -13,9 +13,10 @@ import pytest
 from raftlog.testing.ports import LOOPBACK
 from raftlog_chaos.compare import amqp_wire
 from raftlog_chaos.compare.amqp_wire import AmqpConnection, AmqpError, Delivery, acknowledge, publish
+from raftlog_chaos.compare.clients import queue as clients_queue
 from raftlog_chaos.compare.clients.queue import Accepting, measure_queue, stamped
 from raftlog_chaos.compare.clients.redis_queue import RedisConnection, Refusal
-from raftlog_chaos.compare.loads import Load
+from raftlog_chaos.compare.loads import OVERTIME_S, Load
 from raftlog_chaos.compare.parts import queue as part
 from raftlog_chaos.compare.parts.bench import Bench, Scale
 from raftlog_chaos.compare.systems.nats import Nats
@@ -66,6 +67,12 @@ def test_a_worker_that_ends_ends_the_load():
 
     with pytest.raises(Refusal):
         measure_queue(LOAD, memory.accepting, memory.send, work)
+
+
+def test_a_slow_queue_ends_in_its_time():
+    """Whatever it waits for, its client is not ended as one that hangs."""
+    waits_s = clients_queue.BEGIN_S + max(clients_queue.SETTLE_S, 2 * clients_queue.DRAIN_S)
+    assert waits_s < OVERTIME_S - 5
 
 
 def test_a_record_counts_from_its_stamp_whatever_follows():

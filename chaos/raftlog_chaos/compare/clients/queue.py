@@ -18,8 +18,11 @@ from raftlog_chaos.compare.loads import Answer, Load
 
 AT_ONCE: Final = 500
 """The most records that the producer sends at once."""
-BEGIN_S: Final = 25.0
-"""The time in which each worker should have accepted a record. A worker that has not counts all the same."""
+BEGIN_S: Final = 12.0
+"""The time in which each worker should have accepted a record. A worker that has not counts all the same.
+
+With the times below it is less than a load may take longer than its measured time (`OVERTIME_S`).
+"""
 SETTLE_S: Final = 3.0
 """The time in which the first records should be accepted: they had to wait until all workers had begun."""
 DRAIN_S: Final = 5.0
