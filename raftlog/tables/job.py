@@ -208,11 +208,11 @@ class Job:
             raise error
         position = feed.positions[partition]
         first = self._offsets(feed.topic, [partition], EARLIEST)[partition]
-        end = self._offsets(feed.topic, [partition], LATEST)[partition]
-        if position > end:
+        if first <= position:  # also if new records reach the position again, since they are others
+            end = self._offsets(feed.topic, [partition], LATEST)[partition]
             raise LostRecords(
-                f"{feed.topic} {partition}: it ends at offset {end}, but the table has its records up to {position}: "
-                "the topic lost records that the table has"
+                f"{feed.topic} {partition}: it was read up to offset {position}, and then ended before that (it ends "
+                f"at {end} now): the topic lost records that the table has"
             )
         lost = f"records from offset {position} to {first} were deleted before they were read"
         what = f"{feed.topic} {partition}: {lost}"
