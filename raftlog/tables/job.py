@@ -29,7 +29,7 @@ PARTITION_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The options of a job. `begin`: EARLIEST, LATEST or a time in ms, for partitions that the table does not know."""
+    """The options of a job. `begin`: EARLIEST, LATEST or a time in ms, for a table that knows no partitions yet."""
 
     begin: int = EARLIEST
     commit_s: float = 60.0
@@ -131,7 +131,11 @@ class Job:
         writer = TableWriter(table, source, time.sleep)
         known = writer.read_head().offsets
         feed = Feed(topic, writer, source)
-        begin = self._first_offsets(topic, [each for each in found.partitions if each not in known])
+        begin = self._first_offsets(
+            topic,
+            [each for each in found.partitions if each not in known],
+            EARLIEST if known else self._plan.begin,
+        )
         writer.take_over(begin, feed.rows.take())
         feed.positions = dict(writer.head.offsets)
         if self._plan.until_end:
@@ -149,10 +153,10 @@ class Job:
         identity = "" if about.id is None or not about.id.int else str(about.id)
         return Source(found.cluster_id, topic, identity), about
 
-    def _first_offsets(self, topic: str, partitions: Sequence[int]) -> dict[int, int]:
+    def _first_offsets(self, topic: str, partitions: Sequence[int], timestamp: int) -> dict[int, int]:
         if not partitions:
             return {}
-        found = self._fetcher.offsets_at([(topic, each) for each in partitions], self._plan.begin)
+        found = self._fetcher.offsets_at([(topic, each) for each in partitions], timestamp)
         return {partition: offset for (_, partition), offset in found.items()}
 
     def _offsets(self, topic: str, partitions: Any, timestamp: int) -> dict[int, int]:

@@ -91,6 +91,19 @@ def test_new_partitions_are_read_from_their_first_record(raftlog: CommandLine, o
     assert commit["records"] == 50 and len(commit["offsets"]) == 5
 
 
+def test_new_partitions_are_complete_in_a_table_that_began_at_the_end(
+    raftlog: CommandLine, orders: str, tmp_path: Path
+):
+    """Where the table begins is no place to begin in partitions that came later."""
+    run = ["table", "run", orders, "--to", str(tmp_path), "--until-end", "--from", "end", "-J"]
+    produce(raftlog.bootstrap, orders, 30)
+    assert not _commits(raftlog(*run).stdout)
+    assert raftlog("topic", "add-partitions", orders, "-p", "5").returncode == 0
+    produce(raftlog.bootstrap, orders, 50, partitions=5)
+    (commit,) = _commits(raftlog(*run).stdout)
+    assert commit["records"] == 50 and commit["lag"] == 0
+
+
 def test_a_topic_that_was_created_again_is_refused(raftlog: CommandLine, orders: str, tmp_path: Path):
     """Its offsets mean other records."""
     produce(raftlog.bootstrap, orders, 30)
