@@ -85,6 +85,8 @@ class Feed:
     leaders: set[int] = field(default_factory=set)
     """The brokers that the waiting rows came from."""
     waits_since: float | None = None
+    looked_at: float = field(default_factory=time.monotonic)
+    """When the topic's partitions were last asked for."""
     commits: int = 0
 
     @property
@@ -118,6 +120,8 @@ class Job:
                 for feed in self._feeds.values():
                     if self._is_due(feed):
                         self._commit(feed)
+                    elif self._is_idle(feed):
+                        self._look_for_partitions(feed)
             for feed in self._feeds.values():
                 self._commit(feed)
         finally:
@@ -233,6 +237,10 @@ class Job:
             return True
         return feed.waits_since is not None and time.monotonic() - feed.waits_since >= self._plan.commit_s
 
+    def _is_idle(self, feed: Feed) -> bool:
+        """Return whether no commit has looked at the topic for as long as one may wait, and none is on its way."""
+        return feed.waits_since is None and time.monotonic() - feed.looked_at >= self._plan.commit_s
+
     def _commit(self, feed: Feed) -> None:
         """Append what waits, if anything does, and report it."""
         if not feed.has_moved:
@@ -264,6 +272,7 @@ class Job:
 
         A leader knows the topic of the records that it serves, so records of a new topic are never appended.
         """
+        feed.looked_at = time.monotonic()
         found: set[int] = set()
         for leader in feed.leaders or (None,):
             source, about = self._source(feed.topic, leader)
@@ -284,6 +293,22 @@ class Job:
         feed.leaders.clear()
         feed.waits_since = None
         self._assign()
+
+    def _look_for_partitions(self, feed: Feed) -> None:
+        """Begin to read new partitions, also if all records go to them. If no broker can say, ask again later.
+
+        A broker that knows another topic of that name may be late, so that is left to the leaders and the next commit.
+        """
+        feed.looked_at = time.monotonic()
+        try:
+            source, about = self._source(feed.topic)
+            if source == feed.source:
+                self._add_partitions(feed, sorted(about.partitions))
+        except Unreachable:
+            pass  # the next poll says so
+        except KafkaError as error:
+            if not error.retriable:
+                raise
 
     def _add_partitions(self, feed: Feed, partitions: Sequence[int]) -> None:
         """Begin to read partitions that the topic did not have before, from their first record."""

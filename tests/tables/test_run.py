@@ -104,6 +104,26 @@ def test_new_partitions_are_complete_in_a_table_that_began_at_the_end(
     assert commit["records"] == 50 and commit["lag"] == 0
 
 
+def test_a_new_partition_is_read_although_the_others_get_no_records(
+    raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
+):
+    """No commit looks at the topic then."""
+    to = ["--to", str(tmp_path), "--format", backend.name]
+    produce(raftlog.bootstrap, orders, 30)
+    following = _start(raftlog, "table", "run", orders, *to, "--every", "0.1", "-J")
+    try:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["records"] == 30
+        assert raftlog("topic", "add-partitions", orders, "-p", "4").returncode == 0
+        assert raftlog("produce", "-t", orders, "-p", "3", stdin=b"a\nb\n").returncode == 0
+        table = backend.open(str(tmp_path / orders))
+        until(lambda: table.load().offsets.get(3) == 2, "the table has them")
+    finally:
+        following.send_signal(signal.SIGTERM)
+        finished(following)
+    assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
+
+
 def test_a_topic_that_was_created_again_is_refused(raftlog: CommandLine, orders: str, tmp_path: Path):
     """Its offsets mean other records."""
     produce(raftlog.bootstrap, orders, 30)
