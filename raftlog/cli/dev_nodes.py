@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -117,7 +118,8 @@ def folder_of(data: Path | None, port: int) -> Path:
     """Return the folder of the running cluster that is meant. Raise Failure if none is, or several could be."""
     if data is not None:
         return data
-    running = [each for each in sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*")) if is_running(each)]
+    found = sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"))
+    running = [each for each in found if _is_mine(each) and is_running(each)]
     if port:
         running = [each for each in running if port in _ports_of(each)]
     if not running:
@@ -131,6 +133,14 @@ def folder_of(data: Path | None, port: int) -> Path:
         ports = ", ".join(str(min(_ports_of(each))) for each in running)
         raise Failure(f"several clusters run here: choose one by its port, -p {ports}", USAGE)
     return running[0]
+
+
+def _is_mine(folder: Path) -> bool:
+    """Return whether this user made the folder: any user may make one of that name, or a link to one."""
+    try:
+        return folder.lstat().st_uid == os.getuid()
+    except OSError:  # its cluster ended
+        return False
 
 
 def _ports_of(folder: Path) -> list[int]:

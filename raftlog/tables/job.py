@@ -33,7 +33,7 @@ PARTITION_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The options of a job. `begin`: EARLIEST, LATEST or a time in ms, for partitions that the table does not know."""
+    """The options of a job. `begin`: EARLIEST, LATEST or a time in ms, for a table that knows no partitions yet."""
 
     begin: int = EARLIEST
     commit_s: float = 60.0
@@ -100,6 +100,8 @@ class Feed:
     leaders: set[int] = field(default_factory=set)
     """The brokers that the waiting rows came from."""
     waits_since: float | None = None
+    looked_at: float = field(default_factory=time.monotonic)
+    """When the topic's partitions were last asked for."""
     commits: int = 0
 
     @property
@@ -135,6 +137,8 @@ class Job:
                 for feed in self._feeds.values():
                     if self._is_due(feed):
                         self._commit(feed)
+                    elif self._is_idle(feed):
+                        self._look_for_partitions(feed)
             for feed in self._feeds.values():
                 self._commit(feed)
         finally:
@@ -229,11 +233,11 @@ class Job:
             raise error
         position = feed.positions[partition]
         first = self._offsets(feed.topic, [partition], EARLIEST)[partition]
-        end = self._offsets(feed.topic, [partition], LATEST)[partition]
-        if position >= first:  # the log ended before it, whatever was written since
+        if first <= position:  # also if new records reach the position again, since they are others
+            end = self._offsets(feed.topic, [partition], LATEST)[partition]
             raise LostRecords(
-                f"{feed.topic} {partition}: it has offsets {first} to {end} now, and ended below {position}, up to "
-                "which the table has its records: the topic lost records that the table has"
+                f"{feed.topic} {partition}: it was read up to offset {position}, and then ended before that (it ends "
+                f"at {end} now): the topic lost records that the table has"
             )
         lost = f"records from offset {position} to {first} were deleted before they were read"
         what = f"{feed.topic} {partition}: {lost}"
@@ -249,6 +253,10 @@ class Job:
         if feed.rows.bytes >= self._plan.commit_bytes:
             return True
         return feed.waits_since is not None and time.monotonic() - feed.waits_since >= self._plan.commit_s
+
+    def _is_idle(self, feed: Feed) -> bool:
+        """Return whether no commit has looked at the topic for as long as one may wait, and none is on its way."""
+        return feed.waits_since is None and time.monotonic() - feed.looked_at >= self._plan.commit_s
 
     def _commit(self, feed: Feed) -> None:
         """Append what waits, if anything does, and report it."""
@@ -293,6 +301,7 @@ class Job:
 
         A leader knows the topic of the records that it serves, so records of a new topic are never appended.
         """
+        feed.looked_at = time.monotonic()
         found: set[int] = set()
         for leader in feed.leaders or (None,):
             source, about = self._source(feed.topic, leader)
@@ -313,6 +322,22 @@ class Job:
         feed.leaders.clear()
         feed.waits_since = None
         self._assign()
+
+    def _look_for_partitions(self, feed: Feed) -> None:
+        """Begin to read new partitions, also if all records go to them. If no broker can say, ask again later.
+
+        A broker that knows another topic of that name may be late, so that is left to the leaders and the next commit.
+        """
+        feed.looked_at = time.monotonic()
+        try:
+            source, about = self._source(feed.topic)
+            if source == feed.source:
+                self._add_partitions(feed, sorted(about.partitions))
+        except Unreachable:
+            pass  # the next poll says so
+        except KafkaError as error:
+            if not error.retriable:
+                raise
 
     def _add_partitions(self, feed: Feed, partitions: Sequence[int]) -> None:
         """Begin to read partitions that the topic did not have before, from their first record."""

@@ -24,8 +24,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from raftlog.cli.dev_control import SOCKET
+from raftlog.cli.dev_nodes import TEMPORARY, folder_of
 from raftlog.cli.dev_secure import NATIVE
-from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE
+from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE, Failure
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
 from tests.kit.marks import taste
@@ -320,6 +322,22 @@ def test_nodes_are_killed_paused_and_started_again_from_another_terminal(
         assert invoke("dev", "stop") == (0, "the cluster has ended\n", "")
         assert ended(running.process) == 0 and refuses(running.bootstrap)
     assert not list(folder.iterdir())
+
+
+def test_a_folder_of_another_user_is_no_cluster(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may make one in the folder of temporary files, with a socket that answers."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    planted = folder / f"{TEMPORARY}planted"
+    planted.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(planted / SOCKET))
+        listener.listen()
+        assert folder_of(None, 0) == planted
+        other = os.getuid() + 1
+        monkeypatch.setattr(os, "getuid", lambda: other)
+        with pytest.raises(Failure) as refused:
+            folder_of(None, 0)
+    assert refused.value.code == NOT_FOUND
 
 
 def _states() -> list[str]:

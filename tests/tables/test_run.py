@@ -91,6 +91,39 @@ def test_new_partitions_are_read_from_their_first_record(raftlog: CommandLine, o
     assert commit["records"] == 50 and len(commit["offsets"]) == 5
 
 
+def test_new_partitions_are_complete_in_a_table_that_began_at_the_end(
+    raftlog: CommandLine, orders: str, tmp_path: Path
+):
+    """Where the table begins is no place to begin in partitions that came later."""
+    run = ["table", "run", orders, "--to", str(tmp_path), "--until-end", "--from", "end", "-J"]
+    produce(raftlog.bootstrap, orders, 30)
+    assert not _commits(raftlog(*run).stdout)
+    assert raftlog("topic", "add-partitions", orders, "-p", "5").returncode == 0
+    produce(raftlog.bootstrap, orders, 50, partitions=5)
+    (commit,) = _commits(raftlog(*run).stdout)
+    assert commit["records"] == 50 and commit["lag"] == 0
+
+
+def test_a_new_partition_is_read_although_the_others_get_no_records(
+    raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
+):
+    """No commit looks at the topic then."""
+    to = ["--to", str(tmp_path), "--format", backend.name]
+    produce(raftlog.bootstrap, orders, 30)
+    following = _start(raftlog, "table", "run", orders, *to, "--every", "0.1", "-J")
+    try:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["records"] == 30
+        assert raftlog("topic", "add-partitions", orders, "-p", "4").returncode == 0
+        assert raftlog("produce", "-t", orders, "-p", "3", stdin=b"a\nb\n").returncode == 0
+        table = backend.open(str(tmp_path / orders))
+        until(lambda: table.load().offsets.get(3) == 2, "the table has them")
+    finally:
+        following.send_signal(signal.SIGTERM)
+        finished(following)
+    assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
+
+
 def test_a_topic_that_was_created_again_is_refused(raftlog: CommandLine, orders: str, tmp_path: Path):
     """Its offsets mean other records."""
     produce(raftlog.bootstrap, orders, 30)
@@ -207,18 +240,3 @@ def test_a_process_killed_at_any_call_of_its_table_leaves_each_record_there_once
     assert len(codes) > 6 and set(codes[:-1]) == {-signal.SIGKILL}
     assert raftlog("table", "run", orders, *to).returncode == 0
     assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
-
-
-def test_a_partition_that_is_added_later_is_read_from_its_begin(
-    raftlog: CommandLine, orders: str, tmp_path: Path
-):
-    """`--from end` is about what was there before the table. The records of the new partition came after it."""
-    servers = raftlog.bootstrap
-    run = ("table", "run", orders, "--to", str(tmp_path), "--from", "end", "--until-end", "-J")
-    produce(servers, orders, 50)
-    assert raftlog(*run).returncode == 0
-    assert raftlog("topic", "add-partitions", orders, "--partitions", "4").returncode == 0
-    produce(servers, orders, 40, partitions=4)
-    ran = raftlog(*run)
-    assert ran.returncode == 0, ran.stderr
-    assert sum(each["records"] for each in _commits(ran.stdout)) == 40
