@@ -136,7 +136,7 @@ def folder_of(data: Path | None, port: int) -> Path:
 
 
 def _is_mine(folder: Path) -> bool:
-    """Return whether this user made the folder: any user may make one of that name, or a link to one."""
+    """Return whether this user made the folder: any user may make a folder of that name, or a link to it."""
     try:
         return folder.lstat().st_uid == os.getuid()
     except OSError:  # its cluster ended
