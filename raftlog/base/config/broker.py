@@ -17,7 +17,7 @@ from raftlog.base.config.connections import ConnectionSettings, ListenerLimits
 from raftlog.base.config.defaults import TopicDefaults
 from raftlog.base.config.group import ConsumerGroupSettings
 from raftlog.base.config.limits import MemorySettings, MetadataBounds, QuorumSettings
-from raftlog.base.config.network import Listener
+from raftlog.base.config.network import HttpSettings, Listener
 from raftlog.base.config.oauth import ListenerOauth, OauthSettings
 from raftlog.base.config.security import ListenerLogins, SecuritySettings, read_cluster_secret
 from raftlog.base.config.setting import INT_MAX, LONG_MAX, Kind, setting
@@ -41,11 +41,6 @@ class ConfigWarning(NamedTuple):
 
 def _node(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
     return setting(name, kind, default, doc, scope="node", **columns)
-
-
-def _address(name: str, default: tuple[str, int] | None, doc: str) -> Any:
-    columns = {"read": network.parse_optional_address, "show": network.format_optional_address}
-    return _node(name, "string", default, doc, **columns)
 
 
 def _controller(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
@@ -72,6 +67,7 @@ class NodeConfig(
     SecuritySettings,
     OauthSettings,
     TlsSettings,
+    HttpSettings,
 ):
     """The config of one node. Compared by identity. `given`: the set values as text, by dotted name."""
 
@@ -541,61 +537,6 @@ class NodeConfig(
         "auto",
         "Which event loop runs the node; auto: uvloop where it is installed",
         choices=("auto", "uvloop", "asyncio"),
-    )
-
-    # The admin API
-    admin_listener: tuple[str, int] | None = _address(
-        "raftlog.admin.listener",
-        ("127.0.0.1", 9644),
-        "Where the HTTP admin API listens, as host:port; or nowhere. Beyond loopback it needs TLS, and rules or tokens",
-    )
-    admin_advertised_listener: tuple[str, int] | None = _address(
-        "raftlog.admin.advertised.listener",
-        None,
-        "Where others reach the HTTP admin API, as host:port; unset: at the advertised host, and the listener's port",
-    )
-    admin_tokens_file: str = _node(
-        "raftlog.admin.tokens.file",
-        "string",
-        "",
-        "File of lines `role name token` (role: reader or operator). Without it, processes on this machine have the "
-        "rights of User:ANONYMOUS; all rights if authorizer.class.name is unset",
-    )
-    admin_tokens_without_tls: bool = _node(
-        "raftlog.admin.tokens.without.tls",
-        "boolean",
-        False,
-        "Take tokens and passwords over plain HTTP beyond loopback, though whoever is on the way can read and use them",
-    )
-    admin_security_protocol: str = _node(
-        "raftlog.admin.security.protocol",
-        "string",
-        "PLAINTEXT",
-        "SSL: the admin API speaks HTTPS by the settings ssl.*, of which each raftlog.admin.ssl.* overrides one",
-        choices=("PLAINTEXT", "SSL"),
-    )
-    admin_ssl_certificate: str = _node(
-        "raftlog.admin.ssl.certificate",
-        "string",
-        "",
-        "Short for HTTPS with the certificate chain in this PEM file, and without certificates of clients",
-    )
-    admin_ssl_key: str = _node(
-        "raftlog.admin.ssl.key",
-        "string",
-        "",
-        "PEM file of the certificate's key; unset, it is in the certificate's file",
-    )
-
-    # The schema registry
-    schema_registry_listener: tuple[str, int] | None = _node(
-        "raftlog.schema.registry.listener",
-        "string",
-        None,
-        "Where the schema registry listens, as host:port; unset, nowhere. Its TLS, logins and tokens are those of the "
-        "admin API, and beyond loopback it needs them likewise",
-        read=network.parse_optional_address,
-        show=network.format_optional_address,
     )
 
     given: Mapping[str, str] = field(default_factory=dict)

@@ -1,13 +1,14 @@
-"""Addresses in the config: listeners, advertised listeners, voters. Text ⇄ values; resolves no name."""
+"""Addresses in the config: listeners, advertised listeners, voters, HTTP ports. Text ⇄ values; resolves no name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from raftlog.base.config.setting import words
+from raftlog.base.config.setting import Kind, setting, words
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 EVERY_INTERFACE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound to
@@ -180,3 +181,69 @@ def parse_voters(text: str) -> Mapping[int, tuple[str, int]]:
 
 def format_voters(voters: Mapping[int, tuple[str, int]]) -> str:
     return ",".join(f"{node_id}@{format_address(host, port)}" for node_id, (host, port) in voters.items())
+
+
+def _node(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
+    return setting(name, kind, default, doc, scope="node", **columns)
+
+
+def _address(name: str, default: tuple[str, int] | None, doc: str) -> Any:
+    columns = {"read": parse_optional_address, "show": format_optional_address}
+    return _node(name, "string", default, doc, **columns)
+
+
+@dataclass(frozen=True, eq=False)
+class HttpSettings:
+    """The addresses of a node's ports that speak HTTP, with their TLS and tokens. All are raftlog's own."""
+
+    # The admin API
+    admin_listener: tuple[str, int] | None = _address(
+        "raftlog.admin.listener",
+        ("127.0.0.1", 9644),
+        "Where the HTTP admin API listens, as host:port; or nowhere. Beyond loopback it needs TLS, and rules or tokens",
+    )
+    admin_advertised_listener: tuple[str, int] | None = _address(
+        "raftlog.admin.advertised.listener",
+        None,
+        "Where others reach the HTTP admin API, as host:port; unset: at the advertised host, and the listener's port",
+    )
+    admin_tokens_file: str = _node(
+        "raftlog.admin.tokens.file",
+        "string",
+        "",
+        "File of lines `role name token` (role: reader or operator). Without it, processes on this machine have the "
+        "rights of User:ANONYMOUS; all rights if authorizer.class.name is unset",
+    )
+    admin_tokens_without_tls: bool = _node(
+        "raftlog.admin.tokens.without.tls",
+        "boolean",
+        False,
+        "Take tokens and passwords over plain HTTP beyond loopback, though whoever is on the way can read and use them",
+    )
+    admin_security_protocol: str = _node(
+        "raftlog.admin.security.protocol",
+        "string",
+        "PLAINTEXT",
+        "SSL: the admin API speaks HTTPS by the settings ssl.*, of which each raftlog.admin.ssl.* overrides one",
+        choices=("PLAINTEXT", "SSL"),
+    )
+    admin_ssl_certificate: str = _node(
+        "raftlog.admin.ssl.certificate",
+        "string",
+        "",
+        "Short for HTTPS with the certificate chain in this PEM file, and without certificates of clients",
+    )
+    admin_ssl_key: str = _node(
+        "raftlog.admin.ssl.key",
+        "string",
+        "",
+        "PEM file of the certificate's key; unset, it is in the certificate's file",
+    )
+
+    # The schema registry
+    schema_registry_listener: tuple[str, int] | None = _address(
+        "raftlog.schema.registry.listener",
+        None,
+        "Where the schema registry listens, as host:port; unset, nowhere. Its TLS, logins and tokens are those of the "
+        "admin API, and beyond loopback it needs them likewise",
+    )
