@@ -182,10 +182,20 @@ class LedSharePartition(Guard):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it may be dropped, as it holds no more than what is written."""
+        """Whether it may be dropped, as it holds no more than what is written, and has no dead letters to write."""
+        return self._letters_task is None and self._is_written
+
+    @property
+    def can_make_room(self) -> bool:
+        """Whether it may be dropped for another: it is idle, or waits only for a dead-letter topic that fails.
+
+        The next object for it goes on with the letters from the state.
+        """
+        return self._is_written and (self._letters_task is None or self.letters_failed != "")
+
+    @property
+    def _is_written(self) -> bool:
         if self._loading.locked() or self._is_being_read or self._writer is not None or self._waiting:
-            return False
-        if self._letters_task is not None:
             return False
         return self._machine is None or not any(each.is_held or each.pending for each in self._machine.ranges)
 

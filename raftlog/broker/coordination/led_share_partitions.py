@@ -145,11 +145,11 @@ class LedSharePartitions:
         return led
 
     def _make_room(self) -> None:
-        """Drop a share partition that is idle, if there are as many as there may be. Raise PolicyViolation."""
+        """Drop a share partition that can make room, if there are as many as there may be. Raise PolicyViolation."""
         if len(self._led) < self.most:
             return
         for key, led in islice(self._led.items(), LOOKED_AT):
-            if led.is_idle and key not in self._watchers:
+            if led.can_make_room and key not in self._watchers:
                 self._drop(key)
                 return
         raise PolicyViolation(f"raftlog.share.max.partitions is {self.most}, and all of them are in use")

@@ -219,6 +219,30 @@ def test_a_dead_letter_topic_that_fails_does_not_stall_its_group() -> None:
     run_scenario(scenario)
 
 
+def test_letters_that_fail_make_room_for_other_groups_and_go_on_later() -> None:
+    """The attempts would keep the share partition in memory for ever, although its group is gone."""
+
+    async def scenario(leader: Leader) -> None:
+        led = await leader.load()
+        leader.writer.errors = [InvalidConfig("no")]
+        await leader.reject(0, 0)
+        assert not led.can_make_room, "the first attempt is under way"
+        led.release_members({"a"})
+        await leader.pass_time()
+        assert led.can_make_room and not led.is_idle
+        led.end(NotLeaderOrFollower())
+        await leader.pass_time(10.0)
+        assert leader.writer.sent == [(101, 0, 0, 0)], "no attempt after its end"
+        (planned,) = [each.letters for each in leader.store.writes if each.letters is not None]
+        archiving = (StateBatch(0, 0, DeliveryState.ARCHIVING, 1),)
+        leader.store.stored = StoredState(3, 0, archiving, planned)
+        await leader.load()
+        await leader.pass_time()
+        assert leader.writer.sent == 2 * [(101, 0, 0, 0)], "the same batch again"
+
+    run_scenario(scenario)
+
+
 def test_records_that_wait_for_letters_are_archived_once_the_group_has_no_topic() -> None:
     """As in Apache Kafka."""
 
