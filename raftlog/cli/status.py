@@ -25,7 +25,7 @@ HTTP_S: Final = 2.0
 UNKNOWN: Final = "unknown"
 BROKERS: Final = ("broker", "state", "host", "port", "rack", "controller", "leads", "replicas", "in_sync")
 LINES: Final = 200
-"""Topics, and groups, of which `top` knows; a terminal shows as many as it has lines."""
+"""The most topics, and the most groups, of `top`; a terminal shows as many as it has lines."""
 
 status = typer.Typer(add_completion=False, rich_markup_mode=None)
 top = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -35,8 +35,8 @@ top = typer.Typer(add_completion=False, rich_markup_mode=None)
 def show(target: Target, *, form: Form) -> int:
     """Show the state of a cluster on one screen: health, quorum, brokers, topics, groups. Exit code 7 if not green.
 
-    The reasons are the HTTP API's. Where that is not reached, the health is unknown, and 7 means partitions without a
-    leader, or brokers that are down.
+    The reasons are the HTTP API's. Without the API the health is unknown, and exit code 7 means that partitions have no
+    leader or brokers are down.
     """
     view, quorum, verdict = look(target), _quorum(target), _health(target)
     shown = _summary(view, quorum)

@@ -289,7 +289,7 @@ class VoterSet:
 
     @property
     def way_back(self) -> str:
-        """What has to happen until a node with another directory than the recorded one votes."""
+        """The step after which a node votes that has another directory than the recorded one."""
         if self.current is None:
             return "it votes again once a leader has caught it up"
         return (

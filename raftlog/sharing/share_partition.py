@@ -340,7 +340,7 @@ class SharePartition:
         return True
 
     def _pass_final(self) -> None:
-        """Move the start offset over what is final. What is being written is not final yet."""
+        """Move the start offset over final offsets. An offset is not final while its state is being written."""
         start_offset = self.end_offset
         for each in self._ranges:
             if not each.is_final:

@@ -3,8 +3,8 @@
 The other replicas must keep the records: followers stop rather than truncate committed records, and report that. An
 operator then gives the leader an empty disk and elects another replica, and no record is lost.
 
-Or the node comes back with an empty disk, and the operator asks for an unclean election while the others are away. That
-must wait for them: they have all records.
+Or the node comes back with an empty disk, and the operator asks for an unclean election while the others are away. The
+election is refused until one of them is back, because they have all records.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Clients register schemas at all nodes while leaders of `_schemas` crash, hang and lose their power.
 
-An id is never given to two schemas, neither in an answer nor in the log. What was answered is in the log when all is
-over. A node with the wrong belief that it leads gives no answer that a later leader does not know.
+An id is never given to two schemas, neither in an answer nor in the log. At the end the log has every
+answered registration. A node with the wrong belief that it leads gives no answer that a later leader does not know.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The part of `raftlog bench` about racks: how soon consumers read there, and the bytes that they fetch from others.
 
-Where this machine can make them, racks are network namespaces with slow links too.
+It measures racks of processes and, as root on Linux, racks that are network namespaces with slow links.
 """
 
 from __future__ import annotations
