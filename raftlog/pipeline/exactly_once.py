@@ -22,6 +22,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from raftlog.pipeline import clients
+from raftlog.pipeline.batch_id import query_of
 from raftlog.pipeline.login import redacted
 from raftlog.pipeline.options import OptionFaults, WriteOptions, write_options
 from raftlog.pipeline.sink import NotWritten, Writing, checked_columns
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "raftlog-spark-"
 """The beginning of transactional ids and groups, for ACLs."""
-QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property in which Spark names the query of a batch."""
 TIMEOUT_MS: Final = 120_000
 """The time that a transaction may take, unless an option says otherwise. Rows are computed before it begins."""
 PATIENCE_S: Final = 60.0
@@ -63,11 +62,7 @@ class ExactlyOnce:
     def __call__(self, frame: DataFrame, batch: int) -> int:
         """Write a batch and return its number of rows, 0 if it was there. Raise OptionFaults and Spark's errors."""
         columns = checked_columns(frame.schema, self._options)
-        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        if query is None:
-            raise OptionFaults(
-                ["exactly once: only a batch of a streaming query can be replayed and recognized"]
-            )
+        query = query_of(frame)
         write = partial(write_batch, self._options, columns, query, batch, self._first_batch)
         written = [row.rows for row in frame.repartition(1).mapInArrow(write, WRITTEN_DDL).collect()]
         if not written:  # Spark may call no function for a frame without rows

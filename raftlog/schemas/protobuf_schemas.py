@@ -60,13 +60,19 @@ def _check_size(text: str) -> None:
 
 def parse(text: str, named: Sequence[Named]) -> ProtoFile:
     """Return the parsed file; the files that it imports are checked for their names only. Raises SchemaError."""
-    _check_size(text)
-    descriptor = descriptor_of(text)
-    found = _parse_text(text) if descriptor is None else decode_descriptor(descriptor)
+    found = parse_file(text)
     known = {each.name for each in named}
     for path in found.imports:
         if path not in known and not path.startswith(("google/protobuf/", "google/type/", "confluent/")):
             raise invalid_schema(f"it imports {path[:200]!r}, which no reference of the request is called")
+    return found
+
+
+def parse_file(text: str) -> ProtoFile:
+    """Return the parsed file, whatever it imports. Raises SchemaError."""
+    _check_size(text)
+    descriptor = descriptor_of(text)
+    found = _parse_text(text) if descriptor is None else decode_descriptor(descriptor)
     _check_numbers(found)
     return found
 

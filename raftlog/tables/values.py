@@ -7,25 +7,37 @@ schema adds fields, and a field that it lacks is null. A schema that gives a fie
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from raftlog.tables.misfits import Misfit
-from raftlog.tables.registry import Registry
+from raftlog.tables.registry import RegisteredSchema
 
 PREFIX: Final = struct.Struct(">bI")
 """The zero byte, and the id of the schema."""
-AVRO: Final = "AVRO"
+
+Kinds = Mapping[str, Callable[[str, Sequence[str]], Any]]
+"""Makes a reader of a schema's text and of the texts of its references, by the kind of the schema."""
+
+
+class Schemas(Protocol):
+    """Schemas by their ids, such as a registry."""
+
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """Return the schema of an id, None if there is none. Raise RegistryFailed."""
+
+    def forget_unknown(self) -> None:
+        """Look ids up again that were not known."""
 
 
 class Values:
     """Reads values by the schemas of a registry. `type` is the column's type by now, without fields at first."""
 
-    def __init__(self, registry: Registry, reader: Callable[[str, Sequence[str]], Any]) -> None:
+    def __init__(self, schemas: Schemas, kinds: Kinds) -> None:
         self.type: pa.StructType = pa.struct([])
-        self._registry, self._reader = registry, reader
+        self._schemas, self._kinds = schemas, kinds
         self._readers: dict[int, Any] = {}
 
     def read(self, value: bytes) -> Any:
@@ -33,10 +45,14 @@ class Values:
         if len(value) < PREFIX.size or value[0]:
             raise Misfit("its value does not begin with the id of a schema")
         _, schema_id = PREFIX.unpack_from(value)
+        return self.reader(schema_id).read(value[PREFIX.size :])
+
+    def reader(self, schema_id: int) -> Any:
+        """Return the reader of a schema; the column has its fields from now on. Raise Misfit, RegistryFailed."""
         found = self._readers.get(schema_id) or self._new_reader(schema_id)
         if isinstance(found, Misfit):
             raise found
-        return found.read(value[PREFIX.size :])
+        return found
 
     def begin(self, type_: pa.DataType) -> None:
         """Take over the column that a table has. Raise Misfit if it is of bytes."""
@@ -44,17 +60,17 @@ class Values:
 
     def look_again(self) -> None:
         """Ask the registry again for ids that it did not know."""
-        self._registry.forget_unknown()
+        self._schemas.forget_unknown()
 
     def _new_reader(self, schema_id: int) -> Any:
         """Return the reader of a schema, for which the column has its fields from now on, or why there is none."""
-        schema = self._registry.schema(schema_id)
+        schema = self._schemas.schema(schema_id)
         if schema is None:
             return Misfit(f"the registry has no schema {schema_id}")
         try:
-            if schema.kind != AVRO:
-                raise Misfit(f"it is of kind {schema.kind}, and only {AVRO} is read")
-            reader = self._reader(schema.text, schema.references)
+            if schema.kind not in self._kinds:
+                raise Misfit(f"it is of kind {schema.kind}, and only {' and '.join(self._kinds)} is read")
+            reader = self._kinds[schema.kind](schema.text, schema.references)
             self.type = merged(self.type, reader.type, "value")
         except Misfit as misfit:
             found: Any = Misfit(f"schema {schema_id}: {misfit}")

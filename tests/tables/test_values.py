@@ -52,11 +52,11 @@ def registry() -> Iterator[Any]:
 
 
 def _values(registry: Any) -> Any:
-    from raftlog.tables.avro_values import AvroReader
+    from raftlog.tables.kinds import KINDS
     from raftlog.tables.registry import Registry
     from raftlog.tables.values import Values
 
-    return Values(Registry(registry.url, no_wait), AvroReader)
+    return Values(Registry(registry.url, no_wait), KINDS)
 
 
 EVERY_TYPE = record_of(
