@@ -1,4 +1,4 @@
-"""Which query a batch of `foreachBatch` is of. Spark keeps a query's id in its checkpoint, and restarts keep it."""
+"""Finds the query of a batch in `foreachBatch`. Spark keeps a query's id in its checkpoint, so restarts keep it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Decodes values in Confluent's wire format: the column `value` of bytes becomes a column of fields.
 
 The driver finds the ids of schemas in a batch, asks the registry for new ones, and decides the type of the column.
-Tasks get the schemas with the query, and ask nobody. Each value is read by the schema with which it was written. A
+Tasks get the schemas with the query. Each value is read by the schema with which it was written. A
 value that does not fit has a reason.
 """
 
@@ -113,7 +113,7 @@ def decode_batches(
 def _decoded(
     values: Values, raw: list[bytes | None], type_: pa.DataType
 ) -> tuple[pa.Array, list[str | None]]:
-    """Return the values that fit, null for others, and the reasons of those."""
+    """Return the values, null for misfits, and the reasons of misfits."""
     decoded: list[Any] = []
     reasons: list[str | None] = []
     for value in raw:

@@ -49,8 +49,8 @@ class UnknownBatch(NotWritten):
 class ExactlyOnce:
     """A function for `foreachBatch` that writes each batch of a query to a topic, whatever is killed and replayed.
 
-    `options` are those of `format("raftlog")` for writing, with `topic`. The columns are the same as well. Use one for
-    each query. `first_batch` is the batch with which a query began to write exactly once.
+    `options` and columns are the same as of `format("raftlog")` for writing, with `topic`. Use one instance for each
+    query. `first_batch` is the batch with which a query began to write exactly once.
     """
 
     def __init__(self, options: Mapping[str, str], first_batch: int = 0) -> None:
@@ -79,7 +79,6 @@ def write_batch(  # noqa: PLR0917 - the last one is Spark's, and partial gives t
     rows: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Write a batch's rows and note it, unless it is noted. Yield a row of WRITTEN. Raise NotWritten, UnknownBatch."""
-    assert options.topic is not None
     transaction = _Transaction(options, PREFIX + query)
     try:
         with closing(transaction):
@@ -88,10 +87,9 @@ def write_batch(  # noqa: PLR0917 - the last one is Spark's, and partial gives t
             count = 0 if skipped else transaction.write(columns, batch, rows)
             deque(rows, maxlen=0)  # Spark would end a worker that leaves rows
     except (KafkaException, SystemError) as error:
+        # a fatal error within a callback comes as the cause of a SystemError
         cause = error if isinstance(error, KafkaException) else error.__cause__
-        if not isinstance(
-            cause, KafkaException
-        ):  # a fatal error within a callback comes as the cause of the other
+        if not isinstance(cause, KafkaException):
             raise
         said = redacted(cause.args[0].str(), options.client)
         raise NotWritten(f"batch {batch} of transactional id {PREFIX}{query}: {said}") from None
@@ -116,6 +114,7 @@ class _Transaction:
     """The producer of a query's transactions, for one batch. Methods raise KafkaException, NotWritten, Refused."""
 
     def __init__(self, options: WriteOptions, identity: str) -> None:
+        assert options.topic is not None
         self._options = options
         settings = {"transaction.timeout.ms": str(TIMEOUT_MS), **options.client, "transactional.id": identity}
         self._outbox = clients.Outbox(settings)

@@ -1,8 +1,8 @@
 """Appends the batches of a query to a Delta or Iceberg table, each once, with the packages deltalake and pyiceberg.
 
-The table's own commits hold the number of the next batch, by the rules of `raftlog.tables`: a commit is based on the
-newest version and judged by the version after it. A replayed batch that is in the table is skipped. A second run of the
-query takes the table over, and the first one stops. Tasks compute the rows, and the driver writes them.
+The table's own commits hold the number of the next batch, by the rules of `raftlog.tables`. A commit is based on the
+newest version, and judged by the version after it. A replayed batch that is in the table is skipped. A second run of
+the query takes the table over, and the first one stops. Tasks compute the rows, and the driver writes them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CLUSTER: Final = "spark"
-"""In place of a cluster's id: the rows are those of a query."""
+"""In place of a cluster's id: the rows are of a query."""
 BATCHES: Final = 0
 """In place of a partition's number: the only one. Its offset is the next batch."""
 
@@ -31,7 +31,7 @@ BATCHES: Final = 0
 class TableSink:
     """A function for `foreachBatch` that appends each batch of a query to a table.
 
-    Use one for each query. The table gets a column for each of the frame's, also of those that come later.
+    Use one for each query. The table gets all columns of the frames.
     `first_batch` is the batch with which the table begins. `may_skip`: not every batch is given to this table.
     """
 
@@ -87,7 +87,7 @@ def columns_of_table(place: Place, name: str) -> pa.Schema | None:
 
 
 def _columns_of(frame: DataFrame) -> pa.Schema:
-    """Return a frame's columns for Arrow. Each may be null, since those that come later are null in earlier rows."""
+    """Return a frame's columns for Arrow. Each may be null, since a later column is null in earlier rows."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     found = to_arrow_schema(frame.schema, timezone="UTC")

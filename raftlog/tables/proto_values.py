@@ -1,7 +1,7 @@
 """Reads Protobuf values as rows of Arrow, and says which Arrow type a schema has. It needs no compiled messages.
 
 Values are of the first message of the schema's file. As with Avro, integers are of 64 bits and floats are doubles, and
-a message within itself becomes text as JSON. A field that was not set is null if the wire can tell so (a message,
+a message within itself becomes text as JSON. A field that was not set is null if the wire shows that (a message,
 `optional`, a oneof), otherwise the default of its type.
 """
 
@@ -185,7 +185,7 @@ class _Types:
         kind, _, values = field.type[4:-1].partition(",")
         key, value = self._single(kind.strip(), file, within), self._single(values.strip(), file, within)
 
-        def entries(found: list[Any]) -> list[tuple[str, Any]]:
+        def read(found: list[Any]) -> list[tuple[str, Any]]:
             entries: dict[str, Any] = {}
             for raw in found:
                 parts = dict(wire_fields(raw))
@@ -193,7 +193,7 @@ class _Types:
                 entries[_text(name)] = value.read(parts[2]) if 2 in parts else value.default
             return list(entries.items())
 
-        return Part(field.name, pa.map_(pa.string(), value.type), entries)
+        return Part(field.name, pa.map_(pa.string(), value.type), read)
 
     def _single(self, kind: str, file: ProtoFile, within: tuple[str, ...]) -> Scalar:
         """Return how a value of a type is read that is not repeated; messages have None as default."""
@@ -214,9 +214,7 @@ class _Types:
             wrapped = SCALARS[WRAPPERS[name]]
             return Scalar(wrapped.type, None, lambda raw: _wrapped(wrapped, raw), None)
         if name not in self._messages:
-            raise ValueError(
-                f"it has a field of {kind}, which is not in its file or in those that it refers to"
-            )
+            raise ValueError(f"it has a field of {kind}, which is not in its file or in its references")
         if name in within:
             return Scalar(pa.string(), None, self._as_json(name), None)
         found = self.message(name, within)
@@ -234,17 +232,12 @@ class _Types:
             scope = scope.rpartition(".")[0]
 
     def _as_json(self, name: str) -> Read:
-        """Return what reads a message as text, whatever it holds of itself."""
+        """Return what reads a message as text, with all messages of its own kind within it."""
+        return lambda raw: json.dumps(self._nested(name, raw, 0), default=_json, ensure_ascii=False)
 
-        def read(raw: bytes, depth: int = 0) -> Any:
-            if depth > MAX_DEPTH:
-                raise ValueError(f"messages are nested deeper than {MAX_DEPTH}")
-            return self._loose(name, raw, read, depth)
-
-        return lambda raw: json.dumps(read(raw), default=_json, ensure_ascii=False)
-
-    def _loose(self, name: str, raw: bytes, read: Any, depth: int) -> dict[str, Any]:
-        """Return a message as a dict, with the messages of its own kind within it read by `read`."""
+    def _nested(self, name: str, raw: bytes, depth: int) -> dict[str, Any]:
+        if depth > MAX_DEPTH:
+            raise ValueError(f"messages are nested deeper than {MAX_DEPTH}")
         message, file = self._messages[name]
         found: dict[int, list[Any]] = {}
         for number, value in wire_fields(raw):
@@ -253,7 +246,7 @@ class _Types:
         for field in message.fields:
             values = found.get(field.number, [])
             if self._name(field.type, file) == name:
-                inner = [read(each, depth + 1) for each in values]
+                inner = [self._nested(name, each, depth + 1) for each in values]
                 result[field.name] = inner if field.label == "repeated" else (inner or [None])[-1]
             else:
                 result[field.name] = self._part(field, file, (name,)).value(values)

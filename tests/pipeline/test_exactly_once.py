@@ -21,9 +21,9 @@ from tests.pipeline.topics import Topics
 pytestmark = pytest.mark.spark
 
 
-def written(topics: Topics, topic: str) -> list[bytes | None]:
+def written(topics: Topics, topic: str) -> list[bytes]:
     """Return the values of committed records."""
-    return [row.value for row in topics.read(topic)]
+    return [row.value or b"" for row in topics.read(topic)]
 
 
 class Attempts:

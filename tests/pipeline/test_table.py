@@ -12,8 +12,9 @@ import pytest
 
 from raftlog.testing.cluster import AdminCluster
 from tests.kit import waits
-from tests.pipeline.processes import finished, given, started
+from tests.pipeline.processes import crash, finished, given, started, wait_for
 from tests.pipeline.test_jobs import forget_last_batch
+from tests.pipeline.test_standalone import master  # noqa: F401 - a fixture
 from tests.pipeline.topics import Topics
 
 pytestmark = pytest.mark.spark
@@ -40,7 +41,7 @@ class Values:
 
         self.topic, self.topics = topic, Topics(cluster.bootstrap_servers)
         self.url = cluster.schema_registry_url()
-        self._client = SchemaRegistryClient({"url": self.url})
+        self.client = SchemaRegistryClient({"url": self.url})
         self.topics.make(topic, 2, replicas=1)
 
     def avro(self, value: Any, **fields: Any) -> bytes:
@@ -48,10 +49,10 @@ class Values:
         from confluent_kafka.schema_registry.avro import AvroSerializer
         from confluent_kafka.serialization import MessageField, SerializationContext
 
-        self._client.set_compatibility(f"{self.topic}-value", "NONE")
+        self.client.set_compatibility(f"{self.topic}-value", "NONE")
         named = [{"name": name, "type": type_} for name, type_ in fields.items()]
         schema = json.dumps({"type": "record", "name": "Order", "fields": named})
-        found: bytes = AvroSerializer(self._client, schema)(
+        found: bytes = AvroSerializer(self.client, schema)(
             value, SerializationContext(self.topic, MessageField.VALUE)
         )
         return found
@@ -88,8 +89,8 @@ READ: dict[str, Callable[[Path], list[dict[str, Any]]]] = {"delta": read_delta, 
 def test_values_become_columns_each_by_the_schema_it_was_written_with(
     spark: Any, values: Values, tmp_path: Path, format_: str
 ):
-    """Two schemas in one topic, a tombstone, and what does not fit. A replayed batch adds nothing, and a third schema
-    adds its field.
+    """Two schemas in one topic, a tombstone, and what does not fit. A replayed batch adds no row, and a third schema adds
+    its field.
     """
     place, topic = tmp_path / "lake" / values.topic, values.topic
     first = [values.avro({"id": number}, id="int") for number in range(3)]
@@ -148,7 +149,7 @@ def test_one_command_makes_a_table(values: Values, tmp_path: Path):
 
 
 def test_a_malformed_value_ends_the_job_with_its_place(spark: Any, values: Values, tmp_path: Path):
-    """With `--malformed fail`. Nothing of its batch is written."""
+    """With `--malformed fail`. No row of its batch is written."""
     from raftlog.pipeline.jobs.control import JobError
 
     values.topics.fill(values.topic, [values.avro({"id": 1}, id="int"), b"no id"])
@@ -175,3 +176,46 @@ def test_a_registry_that_is_silent_ends_the_job_with_its_address(
             run(spark, {**values.options(tmp_path), "registry": url})
     assert "hidden-word" not in str(caught.value)
     assert not (tmp_path / "lake").exists()
+
+
+@pytest.mark.parametrize("format_", READ)
+def test_on_a_standalone_master_each_record_is_in_the_table_once_after_a_kill(
+    master: str,  # noqa: F811
+    values: Values,
+    tmp_path: Path,
+    format_: str,
+):
+    """Two workers decode. The driver is killed with all that it started, amid the batches."""
+    encoded = [values.avro({"id": number}, id="int") for number in range(500)]
+    for partition in range(2):
+        values.topics.fill(values.topic, encoded, partition=partition)
+    where = tmp_path / "lake" / values.topic
+    asked = values.options(tmp_path, format=format_, master=master, max_records=100)
+    asked |= {"conf": ["spark.executor.memory=512m", "spark.executor.cores=1"]}
+    process = started("table", asked)
+    wait_for(lambda: where.exists() and len(READ[format_](where)) >= 200, process)
+    crash(process)
+    assert len(READ[format_](where)) < 1_000
+    finished(started("table", asked))
+    found = sorted((row["partition"], row["offset"], row["value"]["id"]) for row in READ[format_](where))
+    assert found == [(partition, number, number) for partition in range(2) for number in range(500)]
+
+
+def test_values_of_protobuf_become_columns(spark: Any, values: Values, tmp_path: Path):
+    """As confluent-kafka's serializer writes them, beside values of Avro in the same topic."""
+    from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    described = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    described.message_type.add(name="Order").field.add(name="id", number=1, type=9, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(described)
+    order: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    serializer = ProtobufSerializer(order, values.client)
+    context = SerializationContext(f"{values.topic}-proto", MessageField.VALUE)
+    first = values.avro({"who": "Ada"}, who="string")
+    values.topics.fill(values.topic, [first, serializer(order(id="x"), context)])
+    assert run(spark, values.options(tmp_path)).rows == 2
+    found = [row["value"] for row in read_delta(tmp_path / "lake" / values.topic)]
+    assert sorted(found, key=str) == [{"who": "Ada", "id": None}, {"who": None, "id": "x"}]

@@ -163,7 +163,7 @@ def test_every_type_is_read_as_google_wrote_it(order: Any, schema: int) -> None:
 
 @pytest.mark.parametrize("schema", [0, 1], ids=["text", "descriptor"])
 def test_what_was_not_set_is_null_or_the_default(order: Any, schema: int) -> None:
-    """As Google's package tells of each field whether it is set."""
+    """As in Google's package."""
     row = read(schemas()[schema], b"\x02\0" + order().SerializeToString())
     assert (row["may"], row["card"], row["paid"], row["at"], row["wrapped"]) == (None,) * 5
     assert (row["a_int32"], row["a_string"], row["color"], row["lines"], row["names"]) == (
@@ -206,7 +206,7 @@ def test_messages_without_end_are_no_crash() -> None:
             prefix.append(size & 0x7F | 0x80)
             size >>= 7
         payload = b"\x12" + bytes([*prefix, size]) + payload
-    with pytest.raises(Misfit, match="nested deeper"):
+    with pytest.raises(Misfit, match="nested deeper than 100"):
         read('syntax = "proto3"; message Tree { int32 value = 1; repeated Tree below = 2; }', b"\0" + payload)
 
 
@@ -239,7 +239,7 @@ def test_types_of_references_are_found(order: Any) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_value_or_a_misfit(payload: bytes) -> None:
-    """Nothing else is raised."""
+    """No other error is raised."""
     from raftlog.tables.misfits import Misfit
 
     try:
