@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,8 +90,8 @@ READ: dict[str, Callable[[Path], list[dict[str, Any]]]] = {"delta": read_delta, 
 def test_values_become_columns_each_by_the_schema_it_was_written_with(
     spark: Any, values: Values, tmp_path: Path, format_: str
 ):
-    """Two schemas in one topic, a tombstone, and what does not fit. A replayed batch adds no row, and a third schema adds
-    its field.
+    """Two schemas in one topic, a tombstone, and what does not fit. A replayed batch adds no row, a third schema its
+    field.
     """
     place, topic = tmp_path / "lake" / values.topic, values.topic
     first = [values.avro({"id": number}, id="int") for number in range(3)]
@@ -134,6 +135,44 @@ def test_values_become_columns_each_by_the_schema_it_was_written_with(
     done = run(spark, asked)
     assert (done.rows, done.dead_letters) == (1, 1)
     assert rows()[5] == (0, 6, {"id": 7, "who": None, "paid": True})
+
+
+def test_a_query_of_its_own_writes_what_it_computes_once(spark: Any, values: Values, tmp_path: Path):
+    """As in the documentation. A batch that is replayed after the table was made again is refused."""
+    from raftlog.pipeline.decoding import Decoder
+    from raftlog.pipeline.table_sink import TableSink
+    from raftlog.tables.formats import Format, Place
+
+    def run_query() -> None:
+        decoder, sink = (
+            Decoder(values.url),
+            TableSink(Place(Format.DELTA, str(tmp_path)), "orders", tidy_every=2),
+        )
+
+        def write(frame: Any, batch: int) -> None:
+            orders = decoder.decode(frame).where("reason IS NULL")
+            sink(orders.selectExpr("offset", "value.id", "value.price * 2 AS double"), batch)
+
+        reader = spark.readStream.format("raftlog").option("kafka.bootstrap.servers", values.topics.servers)
+        rows = reader.options(
+            subscribe=values.topic, startingOffsets="earliest", maxOffsetsPerTrigger="2"
+        ).load()
+        writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "query"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    orders = [
+        values.avro({"id": number, "price": number / 2}, id="int", price="double") for number in range(5)
+    ]
+    values.topics.fill(values.topic, [*orders, b"no id"])
+    run_query()
+    forget_last_batch(tmp_path)
+    run_query()
+    found = sorted(tuple(row.values()) for row in read_delta(tmp_path / "orders"))
+    assert found == [(number, number, float(number)) for number in range(5)]
+    shutil.rmtree(tmp_path / "orders")
+    values.topics.fill(values.topic, orders[:1])
+    with pytest.raises(Exception, match="its next batch is 0, and this is batch 3"):
+        run_query()
 
 
 def test_one_command_makes_a_table(values: Values, tmp_path: Path):
