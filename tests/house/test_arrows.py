@@ -67,7 +67,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
     "pipeline": frozenset({"base", "client", "protocol", "records"}),
-    "tables": frozenset({"base", "client", "records"}),
+    "tables": frozenset({"base", "client", "records", "schemas"}),
     "cli": frozenset(
         {
             "",
@@ -136,6 +136,7 @@ HOMES: dict[str, frozenset[str]] = {
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
     "fastavro": frozenset({"tables"}),
+    "google": frozenset({"tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),

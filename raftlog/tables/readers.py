@@ -1,0 +1,66 @@
+"""Reads values by their schemas: what a reader is, and the reader of each kind. Its packages are imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from raftlog.tables.misfits import Misfit
+from raftlog.tables.registry import RegisteredSchema
+
+MAX_COLUMNS: Final = 5_000
+"""Of one schema, with all fields of fields. A few types that hold each other twice would make billions."""
+
+
+class Part(Protocol):
+    """Reads the values of one type of a schema."""
+
+    @property
+    def type(self) -> pa.StructType:
+        """The fields of the column."""
+
+    def read(self, payload: bytes) -> Any:
+        """Return a value as a dict of Arrow's values. Raise Misfit."""
+
+
+class Reader(Protocol):
+    """Reads the values of one schema."""
+
+    def part(self, payload: bytes) -> tuple[Part, bytes]:
+        """Return the reader of a value, by what its bytes begin with, and the bytes for it. Raise Misfit."""
+
+
+class Columns:
+    """Counts the columns of a schema, and checks their names."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, names: Iterable[str], of: str) -> None:
+        """Count the fields of a type. Raise ValueError for too many, and for names that differ in case only."""
+        found = list(names)
+        self._count += len(found)
+        if self._count > MAX_COLUMNS:
+            raise ValueError(f"it has more than {MAX_COLUMNS} columns")
+        if len({each.lower() for each in found}) < len(found):
+            raise ValueError(f"two fields of {of} differ in case only")
+
+
+def new_reader(schema: RegisteredSchema) -> Reader:
+    """Return the reader of a schema. Raise Misfit if there is none."""
+    match schema.kind:
+        case "AVRO":
+            from raftlog.tables.avro_values import AvroReader
+
+            return AvroReader(schema.text, [each.text for each in schema.references])
+        case "JSON":
+            from raftlog.tables.json_values import JsonReader
+
+            return JsonReader(schema.text, schema.references)
+        case "PROTOBUF":
+            from raftlog.tables.protobuf_values import ProtobufReader
+
+            return ProtobufReader(schema.text, schema.references)
+    raise Misfit(f"it is of kind {schema.kind}, which is not read")
