@@ -90,7 +90,8 @@ def syntax_tree(text: str) -> Any:
 
 
 def _parse_text(text: str) -> ProtoFile:
-    return _parsed(text, lambda tree: _Reader(tree).file())
+    found: ProtoFile = _parsed(text, lambda tree: _Reader(tree).file())
+    return found
 
 
 def _parsed(text: str, read: Callable[[Any], Any]) -> Any:

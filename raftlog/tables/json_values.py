@@ -1,8 +1,8 @@
 """Reads JSON values as rows of Arrow, and says which Arrow type a JSON Schema has.
 
 A column has one type. What may be of several types, refers to itself, or has attributes that no list in the schema
-names, becomes text as JSON. Values are checked as far as their columns need it, and an attribute without a column is a
-misfit: no part of a value is dropped.
+names, becomes text as JSON. The types of values are checked. An attribute without a column is a misfit, so no part of a
+value is dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads values by their schemas: what a reader is, and the reader of each kind. Its packages are imported only then."""
+"""Readers of values, as the room uses them, and the limit of their columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-
-from raftlog.tables.misfits import Misfit
-from raftlog.tables.registry import RegisteredSchema
 
 MAX_COLUMNS: Final = 5_000
 """Of one schema, with all fields of fields. A few types that hold each other twice would make billions."""
@@ -46,21 +43,3 @@ class Columns:
             raise ValueError(f"it has more than {MAX_COLUMNS} columns")
         if len({each.lower() for each in found}) < len(found):
             raise ValueError(f"two fields of {of} differ in case only")
-
-
-def new_reader(schema: RegisteredSchema) -> Reader:
-    """Return the reader of a schema. Raise Misfit if there is none."""
-    match schema.kind:
-        case "AVRO":
-            from raftlog.tables.avro_values import AvroReader
-
-            return AvroReader(schema.text, [each.text for each in schema.references])
-        case "JSON":
-            from raftlog.tables.json_values import JsonReader
-
-            return JsonReader(schema.text, schema.references)
-        case "PROTOBUF":
-            from raftlog.tables.protobuf_values import ProtobufReader
-
-            return ProtobufReader(schema.text, schema.references)
-    raise Misfit(f"it is of kind {schema.kind}, which is not read")

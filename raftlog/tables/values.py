@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from raftlog.tables.kinds import new_reader
 from raftlog.tables.misfits import Misfit
-from raftlog.tables.readers import Part, Reader, new_reader
+from raftlog.tables.readers import Part, Reader
 from raftlog.tables.registry import Registry
 
 PREFIX: Final = struct.Struct(">bI")

@@ -251,6 +251,7 @@ def test_every_import_is_declared():
         "raftlog",
         "raftlog_chaos",
         "re2",  # google-re2
+        "google",  # protobuf
         "pytest",  # only pytest loads the module that imports it
     }
     found = {

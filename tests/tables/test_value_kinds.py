@@ -253,8 +253,8 @@ def test_protobuf_that_does_not_fit_says_why(payload: bytes, said: str) -> None:
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
 def test_a_schema_that_doubles_with_each_level_is_refused(kind: str) -> None:
     """Thirty types that hold the next one twice are a thousand million columns."""
+    from raftlog.tables.kinds import new_reader
     from raftlog.tables.misfits import Misfit
-    from raftlog.tables.readers import new_reader
     from raftlog.tables.registry import RegisteredSchema
 
     levels = range(29, -1, -1)
