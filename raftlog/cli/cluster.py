@@ -193,14 +193,14 @@ def health(
     Red: something can't be read or written. Yellow: one more failure could make it so.
     """
     if not watch:
-        verdict = _check(api)
+        verdict = check_health(api)
         _print(verdict, form)
         return 0 if verdict.status == GREEN else exits.UNHEALTHY
     reported: Verdict | str | None = None
     try:
         while True:
             try:
-                found: Verdict | str = _check(api)
+                found: Verdict | str = check_health(api)
             except Failure as failure:
                 found = str(failure)
             if found != reported:
@@ -230,8 +230,8 @@ def _print(verdict: Verdict, form: Form) -> None:
         print(json.dumps({"status": verdict.status, "reasons": list(verdict.reasons)}))
 
 
-def _check(api: HttpApi) -> Verdict:
-    """Return what a node says of the cluster's health, the partitions named that it names."""
+def check_health(api: HttpApi) -> Verdict:
+    """Return what a node says of the cluster's health, the partitions named that it names. Raise Failure."""
     found = api.ask("GET", "/v1/health")
     reasons = []
     for each in found["reasons"]:

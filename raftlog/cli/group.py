@@ -46,7 +46,7 @@ def print_groups(target: Target, form: Form, columns: Sequence[str], *, types: S
     brokers = target.brokers()
     for broker in brokers:
         try:
-            rows += _groups_of(target, int(broker.broker_id), types)
+            rows += groups_of(target, int(broker.broker_id), types)
         except Failure as failure:
             failures.append(failure)
     if failures and len(failures) == len(brokers):
@@ -57,8 +57,8 @@ def print_groups(target: Target, form: Form, columns: Sequence[str], *, types: S
     return failures[0].code if failures else exits.OK
 
 
-def _groups_of(target: Target, broker: int, types: Sequence[str]) -> list[dict[str, str]]:
-    """Return the groups that a broker coordinates."""
+def groups_of(target: Target, broker: int, types: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Return the groups that a broker coordinates, by default of all types. Raise Failure."""
     answer = target.ask(
         ApiKey.LIST_GROUPS,
         lambda make: make.ListGroupsRequest(states_filter=(), types_filter=tuple(types)),

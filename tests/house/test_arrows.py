@@ -59,6 +59,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "quorum",
             "records",
             "replication",
+            "schemas",
             "security",
             "storage",
             "testing",

@@ -1,0 +1,83 @@
+"""`raftlog status` and `raftlog top`: a cluster on one screen, and live."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, lag_of, rates_between
+from raftlog.cli.partition_view import Partition
+from raftlog.cli.status import tables
+from tests.cli.live import CommandLine
+
+ORDERS = [Partition("orders", number, number + 1, (1, 2), (1, 2)) for number in range(2)]
+VIEW = ClusterView(
+    100.0,
+    "id",
+    1,
+    [
+        {
+            "broker": each,
+            "state": "unfenced",
+            "leads": 1,
+            "replicas": 2,
+            "in_sync": 2,
+            "controller": each == 1,
+        }
+        for each in (1, 2)
+    ],
+    [*ORDERS, Partition("slow", 0, -1, (1, 2), (1,)), Partition("__offsets", 0, 1, (1, 2), (1, 2))],
+    {("orders", 0): 1000, ("orders", 1): 10, ("slow", 0): 5},
+    [
+        GroupLine("a", "stable", "classic", 3),
+        GroupLine("b", "empty", "share", None),
+        GroupLine("c", "stable", "consumer", 70),
+    ],
+)
+
+
+def test_rates_are_what_end_offsets_grow_by() -> None:
+    """By topic and by leader. A first view has none, and a topic that was made anew has 0."""
+    assert rates_between(None, VIEW) == Rates({}, {})
+    later = replace(VIEW, at=102.0, ends={("orders", 0): 1400, ("orders", 1): 4, ("slow", 0): 5})
+    assert rates_between(VIEW, later) == Rates({"orders": 200.0, "slow": 0.0}, {1: 200.0, 2: 0.0, -1: 0.0})
+
+
+def test_lag_counts_partitions_with_a_committed_offset() -> None:
+    """A partition that is unknown here, as of an internal topic, is left out."""
+    assert lag_of({("orders", 0): 900, ("orders", 1): 20, ("other", 0): 1}, VIEW.ends) == 100
+    assert lag_of({("other", 0): 1}, VIEW.ends) is None and lag_of({}, VIEW.ends) is None
+
+
+def test_the_busiest_comes_first_and_internal_topics_on_request() -> None:
+    """A topic without a leader says so; groups are in the order of their lag."""
+    assert VIEW.leaderless == [VIEW.partitions[2]] == VIEW.under_replicated
+    _, (_, topics), (_, groups) = tables(VIEW, Rates({"slow": 1.0}, {}), internal=False)
+    assert [(each["topic"], each["leaders"], each["records"]) for each in topics] == [
+        ("slow", "none:1", "5"),
+        ("orders", "1:1 2:1", "1,010"),
+    ]
+    assert [(each["group"], each["lag"]) for each in groups] == [("c", "70"), ("a", "3"), ("b", "-")]
+    _, (_, topics), _ = tables(VIEW, Rates({}, {}), internal=True)
+    assert [each["topic"] for each in topics] == ["__offsets", "orders", "slow"]
+
+
+@pytest.mark.slow
+def test_the_screens_show_what_the_cluster_has(raftlog: CommandLine, ten: str) -> None:
+    """Once, and live: two views without a terminal. `status` ends with the exit code of the health."""
+    raftlog("consume", "-G", f"{ten}-group", "-X", "auto.offset.reset=earliest", "-e", "-c", "4", ten)
+    ran = raftlog("status", "-o", "json")
+    found = json.loads(ran.stdout)
+    assert ran.returncode in (exits.OK, exits.UNHEALTHY) and found["health"]["status"]
+    if found["health"]["status"] in ("green", "yellow", "red"):
+        assert (ran.returncode == exits.OK) == (found["health"]["status"] == "green")
+    assert found["cluster"] and found["brokers"] == len(found["nodes"]) == 3 and len(found["voters"]) == 3
+    assert found["records"] >= 10 and found["without_a_leader"] == 0
+    assert "largest lag" in raftlog("status").stdout
+    ran = raftlog("top", "--num", "2", "--interval", "0.2")
+    assert ran.returncode == exits.OK and ran.stdout.count("records/s  records") == 2
+    (line,) = {line for line in ran.stdout.splitlines() if line.startswith(f"{ten}-group ")}
+    assert line.split()[-1] == "6"
