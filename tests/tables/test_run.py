@@ -40,6 +40,7 @@ def _commits(out: str) -> list[dict]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+@pytest.mark.taste
 def test_a_table_has_every_record_byte_for_byte(
     raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
 ):
