@@ -39,6 +39,15 @@ class Entry(NamedTuple):
 FORMER: Final = {"transactions": "transaction"}
 """Earlier names of commands, which are still accepted, and their present names."""
 
+OTHER_WORDS: Final = {
+    "down": "dev stop",
+    "ps": "dev status",
+    "start": "dev",
+    "stop": "dev stop",
+    "up": "dev",
+}
+"""Names that other programs have for commands, and what to type here."""
+
 _TRY, _RUN, _ADMINISTER, _DATA, _PROVE = (
     "To try it",
     "To run it",
