@@ -21,8 +21,7 @@ from raftlog.cli.timestamps import read_moment
 from raftlog.tables.formats import Format
 
 if TYPE_CHECKING:
-    from raftlog.tables.job import Committed, Job
-    from raftlog.tables.table import Table
+    from raftlog.tables.job import Committed, Destination, Job
 
 INSTALL: Final = "this needs the packages of raftlog[table]: pip install 'raftlog[table]'"
 GROUP: Final = "raftlog-table"
@@ -47,6 +46,33 @@ Catalog = Annotated[
         "(default: a database in the folder)",
     ),
 ]
+RegistryUrl = Annotated[
+    str,
+    typer.Option(
+        "--registry",
+        metavar="URL",
+        help="of schemas: values become columns (Avro); default: values are bytes",
+    ),
+]
+Every = Annotated[float, typer.Option("--every", metavar="S", min=0.1, help="commit after so many seconds")]
+Megabytes = Annotated[
+    int, typer.Option("--megabytes", metavar="N", min=1, max=1024, help="or after so many megabytes")
+]
+TidyEvery = Annotated[
+    int,
+    typer.Option("--tidy-every", metavar="N", min=0, help="merge small files after N commits; 0: never"),
+]
+Begin = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="where a new table begins: beginning, end or a time")
+]
+UntilEnd = Annotated[bool, typer.Option("--until-end", help="stop at what is the end of the topics now")]
+SkipLost = Annotated[
+    bool, typer.Option("--skip-lost", help="go on behind records that were deleted before they were read")
+]
+Group = Annotated[
+    str, typer.Option("--group", "-G", metavar="GROUP", help='shows the lag to other tools; "": none')
+]
+AsJson = Annotated[bool, typer.Option("--json", "-J", help="print commits as JSON, one per line")]
 
 
 @verb(table, "describe", prints_rows=True)
@@ -60,7 +86,7 @@ def describe(
     form: Form,
 ) -> None:
     """Show how far a table is: the next offset of each partition, the end of the topic, and the lag."""
-    found = _open(format, to, catalog, [topic])[topic].load()
+    found = _open(format, to, catalog, [topic])[topic].table.load()
     if found is None:
         raise Failure(f"there is no table of {topic} in {to}", exits.NOT_FOUND)
     from raftlog.client.fetching import list_offsets
@@ -85,31 +111,15 @@ def run(
     to: To,
     format: FormatOption = Format.DELTA,
     catalog: Catalog = "",
-    every: Annotated[
-        float, typer.Option("--every", metavar="S", min=0.1, help="commit after so many seconds")
-    ] = 60.0,
-    megabytes: Annotated[
-        int, typer.Option("--megabytes", metavar="N", min=1, max=1024, help="or after so many megabytes")
-    ] = 128,
-    tidy_every: Annotated[
-        int,
-        typer.Option("--tidy-every", metavar="N", min=0, help="merge small files after N commits; 0: never"),
-    ] = 20,
-    begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="where a new table begins: beginning, end or a time")
-    ] = "beginning",
-    until_end: Annotated[
-        bool, typer.Option("--until-end", help="stop at what is the end of the topics now")
-    ] = False,
-    skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="go on behind records that were deleted before they were read")
-    ] = False,
-    group: Annotated[
-        str, typer.Option("--group", "-G", metavar="GROUP", help='shows the lag to other tools; "": none')
-    ] = GROUP,
-    as_json: Annotated[
-        bool, typer.Option("--json", "-J", help="print commits as JSON, one per line")
-    ] = False,
+    registry: RegistryUrl = "",
+    every: Every = 60.0,
+    megabytes: Megabytes = 128,
+    tidy_every: TidyEvery = 20,
+    begin: Begin = "beginning",
+    until_end: UntilEnd = False,
+    skip_lost: SkipLost = False,
+    group: Group = GROUP,
+    as_json: AsJson = False,
 ) -> int:
     """Append topics to tables, one table per topic, until Ctrl-C or SIGTERM.
 
@@ -136,7 +146,7 @@ def run(
         until_end=until_end,
         skip_lost=skip_lost,
     )
-    tables = _open(format, to, catalog, topics)
+    tables = _open(format, to, catalog, topics, registry)
     job = Job(target.cluster, tables, plan, Reports(_print_json if as_json else _print_line, _say))
     with _stopped_by_signals(job) as caught, target.failures(needs="READ"):
         try:
@@ -156,14 +166,16 @@ def _begin(offset: str) -> int:
     return read_moment("--from", offset)
 
 
-def _open(format: Format, to: str, catalog: str, topics: Sequence[str]) -> dict[str, Table]:
+def _open(
+    format: Format, to: str, catalog: str, topics: Sequence[str], registry: str = ""
+) -> dict[str, Destination]:
     """Return the table of each topic. Raise Failure."""
     from raftlog.tables import formats
     from raftlog.tables.table import StoreFailed
 
     try:
         place = formats.Place(format, to, catalog)
-        return {topic: formats.open_table(place, topic) for topic in topics}
+        return {topic: formats.open_destination(place, topic, registry) for topic in topics}
     except ImportError:
         raise Failure(INSTALL) from None
     except ValueError as error:
@@ -177,10 +189,11 @@ def _say(line: str) -> None:
 
 
 def _print_line(done: Committed) -> None:
+    dead = f"{done.dead_letters:,} dead letters; " if done.dead_letters else ""
     lag = "unknown" if done.lag is None else f"{done.lag:,}"
     print(
         f"{done.topic}: version {done.version}, {done.records:,} records, {done.bytes / 1e6:,.1f} MB, "
-        f"in {done.seconds:.1f} s; lag {lag}",
+        f"in {done.seconds:.1f} s; {dead}lag {lag}",
         flush=True,
     )
 

@@ -56,6 +56,11 @@ class DeltaBackend:
             self._table = None
             raise StoreFailed(_words(error)) from error
 
+    def columns(self) -> pa.Schema:
+        """Return the columns of the version that was read last."""
+        assert self._table is not None
+        return pa.schema(self._table.schema().to_arrow())
+
     def create(self, source: Source) -> None:
         """Make the table, without records. Raise Conflict, StoreFailed."""
         try:
@@ -83,7 +88,12 @@ class DeltaBackend:
         try:
             if rows.num_rows:
                 write_deltalake(
-                    table, rows, mode="append", commit_properties=properties, writer_properties=_FILES
+                    table,
+                    rows,
+                    mode="append",
+                    schema_mode="merge",
+                    commit_properties=properties,
+                    writer_properties=_FILES,
                 )
             else:
                 table.create_write_transaction(

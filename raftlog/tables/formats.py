@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from raftlog.tables.table import Table
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from raftlog.tables.job import Destination
+    from raftlog.tables.table import Table
 
 NAMESPACE: Final = "raftlog"
+DEAD_LETTERS: Final = "__dlq"
+"""The end of the name of a table of dead letters."""
 
 
 class Format(StrEnum):
@@ -46,16 +53,34 @@ class Place:
         return f"{self.to.rstrip('/')}/{topic}"
 
 
-def open_table(place: Place, topic: str) -> Table:
-    """Return a topic's table, which need not be there. Raise ImportError, StoreFailed, ValueError."""
-    from raftlog.tables.columns import SCHEMA
+def open_destination(place: Place, topic: str, registry: str = "") -> Destination:
+    """Return a topic's table, which need not be there, with values by the schemas of a registry if there is a URL.
 
-    where = place.where(topic)
+    Raise ImportError, StoreFailed, ValueError.
+    """
+    from raftlog.tables.columns import BASE, DEAD, SCHEMA
+    from raftlog.tables.job import Destination
+
+    if not registry:
+        return Destination(open_table(place, topic, SCHEMA))
+    from raftlog.tables.avro_values import AvroReader
+    from raftlog.tables.registry import Registry
+    from raftlog.tables.values import Values
+
+    values = Values(Registry(registry, time.sleep), AvroReader)
+    return Destination(
+        open_table(place, topic, BASE), values, open_table(place, f"{topic}{DEAD_LETTERS}", DEAD)
+    )
+
+
+def open_table(place: Place, name: str, schema: pa.Schema) -> Table:
+    """Return the table of a name, with the columns that it is to have. Raise ImportError, StoreFailed, ValueError."""
+    where = place.where(name)
     if place.format is Format.DELTA:
         from raftlog.tables.delta import DeltaBackend
 
-        return DeltaBackend(where, SCHEMA)
+        return DeltaBackend(where, schema)
     from raftlog.tables.iceberg import IcebergBackend, open_catalog
 
-    catalog = open_catalog(where.removesuffix(f"/{topic}"), place.catalog)
-    return IcebergBackend(catalog, place.namespace, topic, where, SCHEMA)
+    catalog = open_catalog(where.removesuffix(f"/{name}"), place.catalog)
+    return IcebergBackend(catalog, place.namespace, name, where, schema)

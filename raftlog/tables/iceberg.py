@@ -1,6 +1,6 @@
 """A topic's table in Apache Iceberg's format, by the package pyiceberg and any of its catalogs.
 
-Each commit is a snapshot whose summary has epoch and offsets, a commit without rows too. pyiceberg compares only the
+Each commit is a snapshot with epoch and offsets in its summary, a commit without rows too. pyiceberg compares only the
 newest snapshot with the base of a commit, so a change of properties alone would fence no writer. The same commit
 repeats epoch and offsets as properties of the table. They count once all snapshots of raftlog are expired, as after a
 compaction by another engine.
@@ -71,6 +71,11 @@ class IcebergBackend:
             raise StoreFailed(_words(error)) from error
         return _head(self._table)
 
+    def columns(self) -> pa.Schema:
+        """Return the columns of the version that was read last."""
+        assert self._table is not None
+        return self._table.schema().as_arrow()
+
     def create(self, source: Source) -> None:
         """Make the table, without records. Raise Conflict, StoreFailed."""
         try:
@@ -93,6 +98,8 @@ class IcebergBackend:
         progress = {EPOCH: str(attempt.epoch), OFFSETS: _to_json(attempt.end)}
         try:
             transaction = table.transaction()
+            with transaction.update_schema() as columns:
+                columns.union_by_name(rows.schema)
             transaction.append(rows, snapshot_properties=progress)
             transaction.set_properties(progress)
             transaction.commit_transaction()

@@ -11,15 +11,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pyarrow as pa
+
 from raftlog.base.errors import KafkaError, OffsetOutOfRange, UnknownTopicOrPartition, from_code
 from raftlog.client.cluster import Cluster
 from raftlog.client.errors import Refused, Unreachable
 from raftlog.client.fetching import Fetched, Fetcher, Options, list_offsets
 from raftlog.client.member import commit_offsets
 from raftlog.client.metadata import EARLIEST, LATEST, PartitionKey, TopicMetadata
-from raftlog.tables.columns import Rows
+from raftlog.tables.columns import VALUE, Rows
+from raftlog.tables.dead_letters import DeadLetters
 from raftlog.tables.progress import Source, TableError, WrongSource
 from raftlog.tables.table import StoreFailed, Table
+from raftlog.tables.values import Values, plain
 from raftlog.tables.writer import TableWriter
 
 POLL_S: Final = 0.2
@@ -53,6 +57,7 @@ class Committed:
     bytes: int
     offsets: Mapping[int, int]
     """The next offset of each partition."""
+    dead_letters: int
     lag: int | None
     """Offsets that are in the topic and not yet in the table; None if no broker could say."""
     seconds: float
@@ -70,6 +75,15 @@ class LostRecords(TableError):
     """The topic no longer has records that are not in the table."""
 
 
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The table of a topic. With `values`, records that do not fit go to `dead_letters`."""
+
+    table: Table
+    values: Values | None = None
+    dead_letters: Table | None = None
+
+
 @dataclass(slots=True)
 class Feed:
     """One topic on its way into its table."""
@@ -77,7 +91,8 @@ class Feed:
     topic: str
     writer: TableWriter
     source: Source
-    rows: Rows = field(default_factory=Rows)
+    rows: Rows
+    dead_letters: DeadLetters | None = None
     positions: dict[int, int] = field(default_factory=dict)
     """The next offset of each partition, with the rows that wait."""
     ends: dict[int, int] = field(default_factory=dict)
@@ -99,7 +114,9 @@ class Feed:
 class Job:
     """The tables of some topics. Use `run` once. `stopping` set to True ends it after the next commit."""
 
-    def __init__(self, cluster: Cluster, tables: Mapping[str, Table], plan: Plan, reports: Reports) -> None:
+    def __init__(
+        self, cluster: Cluster, tables: Mapping[str, Destination], plan: Plan, reports: Reports
+    ) -> None:
         self.stopping = False
         self._cluster, self._plan, self._reports = cluster, plan, reports
         self._fetcher = Fetcher(cluster, Options(reset=None, partition_bytes=PARTITION_BYTES))
@@ -110,8 +127,8 @@ class Job:
     def run(self) -> None:
         """Append until the end or a stop. Raise TableError, KafkaError, Unreachable, Refused."""
         try:
-            for topic, table in self._tables.items():
-                self._feeds[topic] = self._begin(topic, table)
+            for topic, destination in self._tables.items():
+                self._feeds[topic] = self._begin(topic, destination)
             self._assign()
             while not self._is_over():
                 self._poll()
@@ -125,12 +142,15 @@ class Job:
 
     # Beginning.
 
-    def _begin(self, topic: str, table: Table) -> Feed:
+    def _begin(self, topic: str, destination: Destination) -> Feed:
         """Take the table over, and return where to read on."""
         source, found = self._source(topic)
-        writer = TableWriter(table, source, time.sleep)
+        writer = TableWriter(destination.table, source, time.sleep)
         known = writer.read_head().offsets
-        feed = Feed(topic, writer, source)
+        check_values(destination)
+        feed = Feed(topic, writer, source, Rows(destination.values))
+        if destination.dead_letters is not None:
+            feed.dead_letters = DeadLetters(destination.dead_letters, source, time.sleep)
         begin = self._first_offsets(topic, [each for each in found.partitions if each not in known])
         writer.take_over(begin, feed.rows.take())
         feed.positions = dict(writer.head.offsets)
@@ -241,7 +261,10 @@ class Job:
             self._read_again(feed, error)
             return
         began = time.monotonic()
-        count, size = feed.rows.count, feed.rows.bytes
+        count, size, dead = feed.rows.count, feed.rows.bytes, 0
+        if feed.dead_letters is not None and feed.rows.values is not None:
+            feed.rows.values.look_again()
+            dead = feed.dead_letters.append(feed.rows, feed.writer.head, feed.positions)
         feed.writer.append(feed.rows.take(), feed.positions)
         feed.waits_since = None
         feed.leaders.clear()
@@ -249,7 +272,16 @@ class Job:
         seconds = time.monotonic() - began
         lag = self._show_lag(feed)
         self._reports.commit(
-            Committed(feed.topic, feed.writer.head.version, count, size, dict(feed.positions), lag, seconds)
+            Committed(
+                topic=feed.topic,
+                version=feed.writer.head.version,
+                records=count,
+                bytes=size,
+                offsets=dict(feed.positions),
+                dead_letters=dead,
+                lag=lag,
+                seconds=seconds,
+            )
         )
         self._add_partitions(feed, partitions)
         if self._plan.tidy_every and feed.commits % self._plan.tidy_every == 0:
@@ -275,7 +307,7 @@ class Job:
         self._reports.say(
             f"{feed.topic}: a leader does not answer ({describe(error)}); reading its records again"
         )
-        feed.rows.take()
+        feed.rows.clear()
         feed.positions = dict(feed.writer.head.offsets)
         feed.leaders.clear()
         feed.waits_since = None
@@ -315,6 +347,19 @@ class Job:
                 f"{feed.topic}: {', '.join(f'{name} {number}' for name, number in done.items())}"
             )
         feed.writer.refresh()
+
+
+def check_values(destination: Destination) -> None:
+    """Take over the table's column of values. Raise TableError if it is of bytes, and is not to be, or otherwise."""
+    columns = destination.table.columns()
+    has_bytes = VALUE in columns.names and pa.types.is_binary(plain(columns.field(VALUE).type))
+    if destination.values is None:
+        if not has_bytes:
+            raise TableError(f"{destination.table.where}: the table has values by schemas; name the registry")
+    elif has_bytes:
+        raise TableError(f"{destination.table.where}: the table has values as bytes; choose another place")
+    elif VALUE in columns.names:
+        destination.values.begin(columns.field(VALUE).type)
 
 
 def describe(error: Exception) -> str:

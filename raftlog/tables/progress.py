@@ -104,9 +104,16 @@ def check_source(head: Head, source: Source) -> None:
             )
 
 
-def next_attempt(head: Head, begin: Offsets) -> Attempt:
-    """Return the attempt to take over a table. `begin`: where to begin in partitions that the table does not know."""
-    return Attempt(head.epoch + 1, head.offsets, {**begin, **head.offsets})
+def next_attempt(head: Head, begin: Offsets, epoch: int | None = None) -> Attempt:
+    """Return the attempt to take over a table. `begin`: where to begin in partitions that the table does not know.
+
+    `epoch` is the epoch of another table that this one follows; by default the next epoch. Raise Fenced.
+    """
+    if epoch is not None and head.epoch > epoch:
+        raise Fenced(
+            f"another writer took the dead letters over (epoch {head.epoch}, this writer has {epoch})"
+        )
+    return Attempt(head.epoch + 1 if epoch is None else epoch, head.offsets, {**begin, **head.offsets})
 
 
 def judge(head: Head, attempt: Attempt) -> Outcome:

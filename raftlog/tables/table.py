@@ -34,6 +34,9 @@ class Table(Protocol):
     def load(self) -> Head | None:
         """Read the newest version; None if there is no table."""
 
+    def columns(self) -> pa.Schema:
+        """Return the columns of the version that `load` read last."""
+
     def create(self, source: Source) -> None:
         """Make the table, without records. Raise Conflict if there is a table by now."""
 

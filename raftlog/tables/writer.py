@@ -59,14 +59,14 @@ class TableWriter:
             break
         return self.head
 
-    def take_over(self, begin: Offsets, no_rows: pa.Table) -> None:
+    def take_over(self, begin: Offsets, no_rows: pa.Table, *, epoch: int | None = None) -> None:
         """Take the next epoch, so that commits of an earlier writer fail.
 
         `begin`: where to begin in partitions that the table does not know, which the commit writes down. `no_rows`:
-        the columns of the table, without rows.
+        the columns of the table, without rows. `epoch`: see `next_attempt`.
         """
         for _ in self._attempts():
-            attempt = next_attempt(self.read_head(), begin)
+            attempt = next_attempt(self.read_head(), begin, epoch)
             try:
                 self.table.append(self.head, attempt, no_rows)
             except (

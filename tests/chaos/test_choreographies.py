@@ -51,6 +51,7 @@ CHOREOGRAPHIES = (
     "rights",
     "rolling-upgrade",
     "rotten-files",
+    "schemas",
     "share-groups",
     "share-offsets",
     "stored-configs",

@@ -56,14 +56,15 @@ def during(stream: ComposeProducer, deed: Callable[[], None]) -> None:
 
 @pytest.mark.taste
 def test_image_is_small_and_runs_without_rights_on_a_read_only_file_system() -> None:
-    """A breach could do little, and pulling takes seconds: what stands on the base image has less than 80 MB.
+    """A breach could do little, and pulling takes seconds: what stands on the base image has less than 90 MB.
 
-    15 MB of that are `cryptography` and what it needs: certificates, and keys of identity providers.
+    15 MB of that are `cryptography` and what it needs: certificates, and keys of identity providers. 6 MB are the
+    packages that parse schemas.
     """
     image = inspect(inspect(container("node1"))["Image"])
     own = image["Size"] - inspect(BASE_IMAGE)["Size"]
     print(f"image: {image['Size'] / 1e6:.0f} MB, {own / 1e6:.0f} MB of them raftlog and its packages")
-    assert own < 80e6
+    assert own < 90e6
     assert image["Config"]["Labels"]["org.opencontainers.image.version"]
     node = inspect(container("node1"))
     assert node["HostConfig"]["ReadonlyRootfs"]

@@ -51,7 +51,9 @@ def rows(chunk: list[Row]) -> Any:
 def _open(name: Format) -> Callable[[str], Table]:
     def opened(where: str) -> Table:
         folder, topic = os.path.split(where)
-        return open_table(Place(name, folder), topic)
+        from raftlog.tables.columns import SCHEMA
+
+        return open_table(Place(name, folder), topic, SCHEMA)
 
     return opened
 

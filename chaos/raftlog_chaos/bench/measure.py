@@ -33,8 +33,13 @@ PRODUCER_CONFIG = {
     "message.timeout.ms": "60000",
 }
 
-FILL_CONFIG = {**PRODUCER_CONFIG, "queue.buffering.max.kbytes": "65536", "message.timeout.ms": "300000"}
-"""The queue is small: records must not wait in it for so long that they time out."""
+FILL_CONFIG = {
+    **PRODUCER_CONFIG,
+    "enable.idempotence": "true",
+    "queue.buffering.max.kbytes": "65536",
+    "message.timeout.ms": "300000",
+}
+"""Retries write no batch twice. The queue is small: records must not wait in it for so long that they time out."""
 
 FILL_PIECE = 5_000
 """Records that are handed to the producer at once."""

@@ -28,7 +28,7 @@ from raftlog.cli.bench import racks as bench_racks
 from raftlog.cli.bench.figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
-from raftlog.testing.progress import patient
+from raftlog.testing.progress import Stalled, patient
 from raftlog_chaos.bench import measure, start
 from raftlog_chaos.bench.failover import (
     AIMS,
@@ -104,7 +104,7 @@ def run(options: BenchOptions) -> int:
             figures.extend(PARTS[part](options))
     except KeyboardInterrupt:
         return exits.INTERRUPTED
-    except (ClusterError, OSError) as error:
+    except (ClusterError, Stalled, OSError) as error:
         print(f"raftlog: {error}", file=sys.stderr)
         return exits.FAILED
     finally:

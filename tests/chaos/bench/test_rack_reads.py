@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from raftlog.testing.network import has_netem
+from raftlog.testing.progress import patient
 from raftlog_chaos.bench.rack_reads import measure_rack_reads
+
+BUSY_S = 0.01
+"""Processes wait this long for a core of a busy machine."""
 
 
 @pytest.mark.nightly
@@ -18,7 +22,7 @@ def test_consumers_in_far_racks_read_in_time_and_at_their_followers() -> None:
     except OSError as error:
         pytest.skip(str(error))
     for each in found.reads:
-        assert each.at_follower_s <= each.bound_s
+        assert each.at_follower_s <= each.bound_s + patient(BUSY_S)
         assert each.produced_s >= max(read.round_s for read in found.reads), (
             "acks=all waits for the farther replica"
         )

@@ -1,0 +1,105 @@
+"""Values as a column of the table: the type of the column, which grows with the schemas, and the values in it.
+
+A value in Confluent's wire format begins with a zero byte and the id of its schema. A table keeps every column: a new
+schema adds fields, and a field that it lacks is null. A schema that gives a field another type fits no more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from raftlog.tables.misfits import Misfit
+from raftlog.tables.registry import Registry
+
+PREFIX: Final = struct.Struct(">bI")
+"""The zero byte, and the id of the schema."""
+AVRO: Final = "AVRO"
+
+
+class Values:
+    """Reads values by the schemas of a registry. `type` is the column's type by now, without fields at first."""
+
+    def __init__(self, registry: Registry, reader: Callable[[str, Sequence[str]], Any]) -> None:
+        self.type: pa.StructType = pa.struct([])
+        self._registry, self._reader = registry, reader
+        self._readers: dict[int, Any] = {}
+
+    def read(self, value: bytes) -> Any:
+        """Return a value as a dict. Raise Misfit, RegistryFailed."""
+        if len(value) < PREFIX.size or value[0]:
+            raise Misfit("its value does not begin with the id of a schema")
+        _, schema_id = PREFIX.unpack_from(value)
+        found = self._readers.get(schema_id) or self._new_reader(schema_id)
+        if isinstance(found, Misfit):
+            raise found
+        return found.read(value[PREFIX.size :])
+
+    def begin(self, type_: pa.DataType) -> None:
+        """Take over the column that a table has. Raise Misfit if it is of bytes."""
+        self.type = merged(self.type, plain(type_), "value")
+
+    def look_again(self) -> None:
+        """Ask the registry again for ids that it did not know."""
+        self._registry.forget_unknown()
+
+    def _new_reader(self, schema_id: int) -> Any:
+        """Return the reader of a schema, for which the column has its fields from now on, or why there is none."""
+        schema = self._registry.schema(schema_id)
+        if schema is None:
+            return Misfit(f"the registry has no schema {schema_id}")
+        try:
+            if schema.kind != AVRO:
+                raise Misfit(f"it is of kind {schema.kind}, and only {AVRO} is read")
+            reader = self._reader(schema.text, schema.references)
+            self.type = merged(self.type, reader.type, "value")
+        except Misfit as misfit:
+            found: Any = Misfit(f"schema {schema_id}: {misfit}")
+        else:
+            found = reader
+        self._readers[schema_id] = found
+        return found
+
+
+def merged(there: pa.DataType, new: pa.DataType, path: str) -> Any:
+    """Return the type of a column that has the values of both types. Raise Misfit."""
+    if there == new:
+        return there
+    if pa.types.is_struct(there) and pa.types.is_struct(new):
+        return _merged_structs(there, new, path)
+    if pa.types.is_list(there) and pa.types.is_list(new):
+        return pa.list_(pa.field("element", merged(there.value_type, new.value_type, f"{path}.element")))
+    if pa.types.is_map(there) and pa.types.is_map(new):
+        return pa.map_(pa.string(), merged(there.item_type, new.item_type, f"{path}.value"))
+    raise Misfit(f"{path} is {new}, and {there} in the table")
+
+
+def _merged_structs(there: Any, new: Any, path: str) -> pa.StructType:
+    fields = {each.name: each.type for each in there}
+    spellings = {name.lower(): name for name in fields}
+    for each in new:
+        at = f"{path}.{each.name}"
+        if (spelling := spellings.setdefault(each.name.lower(), each.name)) != each.name:
+            raise Misfit(f"{at} differs from {path}.{spelling} in case only")
+        fields[each.name] = merged(fields[each.name], each.type, at) if each.name in fields else each.type
+    return pa.struct([pa.field(name, type_) for name, type_ in fields.items()])
+
+
+def plain(type_: pa.DataType) -> pa.DataType:
+    """Return a type that a table gave back in this module's own terms: fields that may be null, small strings."""
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(each.name, plain(each.type)) for each in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(pa.string(), plain(type_.item_type))
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(pa.field("element", plain(type_.value_type)))
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", tz="UTC")
+    return type_

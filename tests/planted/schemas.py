@@ -1,0 +1,60 @@
+"""Bugs of the schema registry's store: where it appends, and when it answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.admin.schema_registry.store import SchemaStore
+from raftlog.base.schema_log import SchemaLogBounds
+from raftlog.broker.coordination import schema_log
+from raftlog_chaos.scenarios.schemas import schemas as play
+from tests.planted.plant import Plant
+
+
+def append_wherever_the_log_ends(patch: pytest.MonkeyPatch) -> None:
+    """The leader appends what it decided on some other log, in some other epoch."""
+    append = schema_log.SchemaLog.append
+
+    def append_anywhere(self: Any, records: Any, *, at: int, leader_epoch: int, now_ms: int) -> int:
+        bounds = self.bounds()
+        return append(
+            self, records, at=bounds.log_end_offset, leader_epoch=bounds.leader_epoch, now_ms=now_ms
+        )
+
+    patch.setattr(schema_log.SchemaLog, "append", append_anywhere)
+
+
+def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """A change is answered as soon as it is in the leader's log."""
+
+    async def committed(self: Any, end_offset: int, leader_epoch: int) -> None:
+        return
+
+    patch.setattr(SchemaStore, "_committed", committed)
+
+
+def decide_below_the_log_end(patch: pytest.MonkeyPatch) -> None:
+    """A new leader decides on what its high watermark covers, and appends at the end of its log."""
+    append, bounds = schema_log.SchemaLog.append, schema_log.SchemaLog.bounds
+
+    def seen(self: Any) -> SchemaLogBounds:
+        found = bounds(self)
+        return found._replace(log_end_offset=found.high_watermark)
+
+    def append_at_the_end(self: Any, records: Any, *, at: int, leader_epoch: int, now_ms: int) -> int:
+        with pytest.MonkeyPatch.context() as whole:
+            whole.setattr(schema_log.SchemaLog, "bounds", bounds)
+            end_offset = bounds(self).log_end_offset
+            return append(self, records, at=end_offset, leader_epoch=leader_epoch, now_ms=now_ms)
+
+    patch.setattr(schema_log.SchemaLog, "bounds", seen)
+    patch.setattr(schema_log.SchemaLog, "append", append_at_the_end)
+
+
+PLANTS = [
+    Plant("schemas-appended-anywhere", "one writer of schemas", play, append_wherever_the_log_ends, 6.0),
+    Plant("schemas-answered-early", "answer at commit", play, answer_before_the_commit, 6.0),
+    Plant("schemas-decided-early", "decide on the tail", play, decide_below_the_log_end, 6.0),
+]
