@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -131,6 +133,17 @@ def folder_of(data: Path | None, port: int) -> Path:
         ports = ", ".join(str(min(_ports_of(each))) for each in running)
         raise Failure(f"several clusters run here: choose one by its port, -p {ports}", USAGE)
     return running[0]
+
+
+def logs_at(ports: Collection[int]) -> list[Path]:
+    """Return the logs of the nodes of running clusters in temporary folders, for these ports."""
+    found: list[Path] = []
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*")):
+        with suppress(Failure):
+            states = ask(folder, "status", timeout_s=1.0)
+            if any(int(str(each["kafka"]).rpartition(":")[2]) in ports for each in states):
+                found += [Path(each["log"]) for each in states]
+    return found
 
 
 def _ports_of(folder: Path) -> list[int]:

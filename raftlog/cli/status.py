@@ -109,7 +109,7 @@ def watch(
 ) -> int:
     """Watch a cluster: records per second, lag and leaders, the busiest first. Ctrl-C ends it.
 
-    Without a terminal each view is printed below the one before.
+    Without a terminal the views are printed below each other.
     """
     try:
         if sys.stdout.isatty():
