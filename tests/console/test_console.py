@@ -26,17 +26,6 @@ CHANGES = re.compile(
 )
 
 
-@pytest.fixture
-def topic(api: Api) -> str:
-    """A topic of three partitions with three replicas each. It stays, since a page may look at it until it closes."""
-    name = f"orders-{uuid.uuid4().hex[:6]}"
-    wanted = {"topic_name": name, "partitions_count": 3, "replication_factor": 3}
-    assert api.ask("POST", "/topics", wanted).status == 201
-    node = Api(f"http://{api.host}:{api.port}")
-    until(lambda: node.get(f"/v1/topics/{name}/replicas").status == 200, "the topic is known")
-    return name
-
-
 def test_every_screen_opens_without_an_error(
     page: Any, own_cluster: AdminCluster, api: Api, topic: str
 ) -> None:
