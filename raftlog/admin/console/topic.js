@@ -1,21 +1,27 @@
-// One topic: its partitions and replicas as a grid, its records, its configs.
+// One topic: its partitions and replicas as a grid, its records, the groups that read it, its configs.
 
-import { ask as call, every, get, may, onMetadata, path, post, rights, v3 } from "./api.js";
+import { ask as call, every, get, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
 import { ask, changes, confirmTyped, field, h, link, note, put, table } from "./dom.js";
-import { bytes, number, plural } from "./format.js";
+import { bytes, number, plural, short } from "./format.js";
+import { STATES } from "./groups.js";
+import { watchHeld } from "./held.js";
 import { list } from "./list.js";
 import { records } from "./records.js";
 
-const TABS = [["", "Partitions", partitions], ["records", "Records", records], ["configs", "Configs", configs]];
+const TABS = [["", "Partitions", partitions], ["records", "Records", records], ["groups", "Groups", readers], ["configs", "Configs", configs]];
 export const CELLS = { leader: ["★", "leader"], in_sync: ["●", "in sync"], lagging: ["◐", "lagging"], offline: ["✕", "offline"] };
 const MOST_COLUMNS = 12;
 const AT_ONCE = 300;
+const TOTALS_MS = 5000;
+const MOST_GROUPS = 500;
 
 export async function topic(root, [name, tab = ""], signal) {
   const found = TABS.find(([each]) => each === tab) ?? TABS[0];
   const actions = h("div", { class: "actions" });
   const body = h("div", { class: "tab" });
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["topics"], "Topics"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions),
+  const totals = h("p", { class: "quiet", role: "status" });
+  const held = h("section", { class: "card" });
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["topics"], "Topics"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions), totals, held,
     h("nav", { class: "tabs", "aria-label": "Views of the topic" }, TABS.map(([each, title]) => {
       const one = link(each ? ["topics", name, each] : ["topics", name], title);
       if (each === found[0]) one.setAttribute("aria-current", "page");
@@ -26,9 +32,23 @@ export async function topic(root, [name, tab = ""], signal) {
     if (signal.aborted) return;
     put(actions, buttons(name, mine, first));
     found[2](body, name, { mine, first, signal });
+    watchTotals(totals, name, first, signal);
+    if (may("READ", { ...mine, changes: true }, "topic")) watchHeld(held, () => [name], signal);
   } catch (error) {
     if (!signal.aborted) put(body, h("p", { class: "failure", role: "alert" }, error.message));
   }
+}
+
+/** Keep a line with the records, size and rate of the whole topic up to date. */
+function watchTotals(line, name, first, signal) {
+  let last = null;
+  every(TOTALS_MS, signal, async () => {
+    const { at_ms: at, data: [found] } = await get(`/v1/topic-measures?${new URLSearchParams({ topic: name })}`, signal);
+    if (!found) return;
+    const rate = last && at > last.at ? `${short(Math.max(0, ((found.end_offsets - last.ends) * 1000) / (at - last.at)))} records/s` : null;
+    last = { at, ends: found.end_offsets };
+    line.textContent = [plural(found.records, "record"), found.size_bytes !== null && bytes(found.size_bytes), rate, plural(first.partitions, "partition"), found.unknown_partitions && `${plural(found.unknown_partitions, "partition")} without an answer`].filter(Boolean).join(" · ");
+  });
 }
 
 function buttons(name, mine, first) {
@@ -132,6 +152,27 @@ export function cell(replica, named = false) {
   const [mark, text] = CELLS[replica.state];
   const behind = replica.state === "lagging" && replica.lag ? ` −${number(replica.lag)}` : "";
   return h("span", { class: `cell ${replica.state}`, title: `broker ${replica.broker_id}: ${text}${behind}, ${bytes(replica.size_bytes)}` }, h("b", {}, mark), named ? `${replica.broker_id} ` : "", h("span", { class: "word" }, text + behind));
+}
+
+// --- groups
+
+function readers(root, name, { signal }) {
+  const host = h("div");
+  put(root, host);
+  const show = changes((found) => put(host, table("Groups", [
+    ["Group", (each) => link(["groups", each.consumer_group_id], each.consumer_group_id), "names"],
+    ["State", (each) => STATES[each.state] ?? each.state],
+    ["Members", (each) => number(each.members), "number wide"],
+    ["Assigned", (each) => number(each.topics[0].assigned_partitions), "number wide"],
+    ["Committed", (each) => number(each.topics[0].committed_partitions), "number wide"],
+    ["Lag", (each) => h("b", {}, number(each.topics[0].lag)), "number"],
+  ], found.slice(0, MOST_GROUPS), "No consumer group reads this topic or has offsets of it."),
+  h("p", { class: "quiet" }, found.length > MOST_GROUPS ? `The first ${MOST_GROUPS} of ${number(found.length)} groups are shown.` : "Assigned, Committed: partitions that members read, and partitions with a committed offset. Lag is over this topic alone.")));
+  every(TOTALS_MS, signal, async () => {
+    const found = [];
+    await pages("/v1/consumer-groups", { topic: name, most: 200 }, signal, ({ data }) => found.push(...data));
+    show(found);
+  }, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
 }
 
 // --- configs

@@ -33,11 +33,12 @@ MAX_GROUPS: Final = 200
 
 
 class GroupsPage(msgspec.Struct, forbid_unknown_fields=True):
-    """A page of groups by id: up to `most` after the group `after`, only readers of `topic` if it is given."""
+    """A page of groups by id: up to `most` after the group `after`, only readers of `topic`, or only `group`."""
 
     after: Annotated[str, msgspec.Meta(max_length=1_024)] = ""
     most: Annotated[int, msgspec.Meta(ge=1, le=MAX_GROUPS)] = 50
     topic: Annotated[str, msgspec.Meta(max_length=249)] = ""
+    group: Annotated[str, msgspec.Meta(max_length=1_024)] = ""
 
 
 class TopicOfGroup(msgspec.Struct):
@@ -74,7 +75,7 @@ async def list_group_lines(call: Call) -> GroupLines:
     """Ask the coordinators for a page of groups and their offsets, then the leaders for the ends of the logs."""
     query = call.query
     found = await coordinators_of_groups(call)
-    later = sorted(each for each in found if each > query.after)
+    later = sorted(each for each in found if each > query.after and query.group in ("", each))
     page = list(islice(later, query.most))
     by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
     for group_id in page:

@@ -34,10 +34,11 @@ class Measured(NamedTuple):
 
 
 class MeasuresPage(msgspec.Struct, forbid_unknown_fields=True):
-    """A page of topics by name: up to `most` after the topic `after`."""
+    """A page of topics by name: up to `most` after the topic `after`, or only `topic`."""
 
     after: Annotated[str, msgspec.Meta(max_length=249)] = ""
     most: Annotated[int, msgspec.Meta(ge=1, le=MAX_TOPICS)] = 200
+    topic: Annotated[str, msgspec.Meta(max_length=249)] = ""
 
 
 class TopicMeasure(msgspec.Struct):
@@ -66,7 +67,7 @@ class TopicMeasures(msgspec.Struct):
 async def list_topic_measures(call: Call) -> TopicMeasures:
     """Measure a page of the topics that the caller may see. Pages end early at topics of many partitions."""
     image, query = call.node.image(), call.query
-    later = (name for name in image.topics if name > query.after)
+    later = (name for name in image.topics if name > query.after and query.topic in ("", name))
     names = sorted(await call.among(Operation.DESCRIBE, TOPIC, later))
     page, partitions = [], 0
     for name in islice(names, query.most):
