@@ -17,6 +17,8 @@ from raftlog.admin.kafka_rest import (
     topics,
 )
 from raftlog.admin.native import (
+    broker_facts,
+    client_quotas,
     clock,
     decommissions,
     elections,
@@ -79,9 +81,11 @@ ROUTES: Final[tuple[Route, ...]] = (
     *explain.ROUTES,
     *moves.ROUTES,
     *decommissions.ROUTES,
+    *broker_facts.ROUTES,
     *restarts.ROUTES,
     *transactions.ROUTES,
     *users.ROUTES,
+    *client_quotas.ROUTES,
     *clock.ROUTES,
     *faults.ROUTES,
     *nodes.ROUTES,

@@ -22,7 +22,8 @@ READER = "reader-token-0123456789"
 OPERATOR = "operator-token-0123456789"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;</script><script>alert(2)</script>"
 CHANGES = re.compile(
-    r"create|produce|delete|trim|add partitions|reset|drain|decommission|keep|change|abort|inject|load", re.I
+    r"create|produce|delete|trim|add partitions|reset|drain|decommission|keep|change|abort|inject|load|set a|add an|remove",
+    re.I,
 )
 
 
@@ -45,6 +46,13 @@ def test_every_screen_opens_without_an_error(
         "queues/mailing": "The group has no members",
         f"queues/mailing/{topic}/0/0": "Offset 0 is available",
         "transactions": "No hanging transactions.",
+        f"topics/{topic}/groups": "billing",
+        "brokers": "in service",
+        "brokers/2": "● online",
+        "brokers/2/configs": "log.dirs",
+        "brokers/2/loggers": "A level holds until the process ends.",
+        "access": "There is no user of SCRAM.",
+        "access/quotas": "There is no quota.",
         "why": "Broker 3",
         f"why/{topic}/0": "it was created on",
         "why/1": "broker 1 was unfenced",
@@ -476,6 +484,10 @@ def test_reader_sees_no_button_that_changes_anything(page: Any, guarded: AdminCl
             "topics/orders/records",
             "topics/orders/configs",
             "transactions",
+            "brokers/1/configs",
+            "brokers/1/loggers",
+            "access",
+            "access/quotas",
         ):
             page.goto(f"{url}/#/{path}")
             page.locator("main h1").wait_for()

@@ -3,6 +3,8 @@
 import { authorize, basic, events, get, isAuthorized, session } from "./api.js";
 import { ask, field, h, put, select } from "./dom.js";
 import { clock } from "./format.js";
+import { access } from "./access.js";
+import { brokers } from "./brokers.js";
 import { chaos } from "./chaos.js";
 import { groups } from "./groups.js";
 import { overview } from "./overview.js";
@@ -18,6 +20,8 @@ const SCREENS = [
   ["groups", "Groups", groups],
   ["queues", "Queues", queues],
   ["transactions", "Transactions", transactions],
+  ["brokers", "Brokers", brokers],
+  ["access", "Access", access],
   ["why", "History", why],
   ["chaos", "Chaos", chaos],
 ];
@@ -26,7 +30,7 @@ const KEYS = [
   ["/", "search on this screen"],
   ["↑ ↓", "move in a list; Page Up and Down, Home and End too"],
   ["Enter", "open what is marked"],
-  ["1 – 7", "go to a screen"],
+  ["1 – 9", "go to a screen"],
   ["Esc", "leave a dialog or the search"],
   ["?", "this help"],
 ];
@@ -137,7 +141,7 @@ document.addEventListener("keydown", (event) => {
     search.focus();
     search.select();
   } else if (event.key === "?") help();
-  else if (/^[1-7]$/.test(event.key)) document.querySelectorAll("#nav a")[event.key - 1]?.click();
+  else if (/^[1-9]$/.test(event.key)) document.querySelectorAll("#nav a")[event.key - 1]?.click();
   else if (event.key === "ArrowDown" && document.activeElement === document.body) document.querySelector(".list")?.focus();
 });
 

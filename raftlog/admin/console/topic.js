@@ -1,6 +1,7 @@
 // One topic: its partitions and replicas as a grid, its records, the groups that read it, its configs.
 
 import { ask as call, every, get, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
+import { configs } from "./configs.js";
 import { ask, changes, confirmTyped, field, h, link, note, put, table } from "./dom.js";
 import { bytes, number, plural, short } from "./format.js";
 import { STATES } from "./groups.js";
@@ -8,7 +9,7 @@ import { watchHeld } from "./held.js";
 import { list } from "./list.js";
 import { records } from "./records.js";
 
-const TABS = [["", "Partitions", partitions], ["records", "Records", records], ["groups", "Groups", readers], ["configs", "Configs", configs]];
+const TABS = [["", "Partitions", partitions], ["records", "Records", records], ["groups", "Groups", readers], ["configs", "Configs", settings]];
 export const CELLS = { leader: ["★", "leader"], in_sync: ["●", "in sync"], lagging: ["◐", "lagging"], offline: ["✕", "offline"] };
 const MOST_COLUMNS = 12;
 const AT_ONCE = 300;
@@ -177,38 +178,6 @@ function readers(root, name, { signal }) {
 
 // --- configs
 
-const ORIGINS = { DYNAMIC_TOPIC_CONFIG: "this topic", DYNAMIC_BROKER_CONFIG: "broker, dynamic", DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, dynamic", STATIC_BROKER_CONFIG: "broker's file", DEFAULT_CONFIG: "default" };
-
-function configs(root, name, { mine, signal }) {
-  let all = [];
-  const search = h("input", { type: "search", placeholder: "Search configs  ( / )", "aria-label": "Search configs", "data-search": true, oninput: draw });
-  const host = h("div");
-  put(root, h("div", { class: "bar" }, search), host);
-  const alters = may("ALTER_CONFIGS", mine, "topic");
-
-  function draw() {
-    const word = search.value.toLowerCase();
-    const own = (each) => each.source === "DYNAMIC_TOPIC_CONFIG";
-    const shown = all.filter((each) => each.name.includes(word)).sort((a, b) => own(b) - own(a) || a.name.localeCompare(b.name));
-    put(host, table("Configs", [
-      ["Name", (each) => h(own(each) ? "b" : "span", {}, each.name)],
-      ["Value", (each) => h("code", {}, each.is_sensitive ? "(secret)" : each.value ?? "")],
-      ["Origin", (each) => ORIGINS[each.source] ?? each.source, "wide"],
-      ...(alters ? [["", (each) => [h("button", { type: "button", onclick: () => alter(each) }, "Change"), own(each) && h("button", { type: "button", onclick: () => save(each.name, "DELETE") }, "Default")], "act"]] : []),
-    ], shown, "No config has this name."));
-  }
-
-  async function save(config, operation, value) {
-    await post(v3("topics", name, "configs:alter"), { data: [{ name: config, operation, value }] });
-    note(operation === "SET" ? `${config} is ${value} now.` : `${config} is the default again.`);
-    await load();
-  }
-
-  function alter(each) {
-    ask(each.name, field("Value", h("input", { name: "value", value: each.value ?? "", spellcheck: "false" })), { button: "Change", send: (given) => save(each.name, "SET", given.value) });
-  }
-
-  const show = changes((found) => ((all = found), draw()));
-  const load = async () => show((await get(v3("topics", name, "configs"), signal)).data);
-  every(10_000, signal, load, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+function settings(root, name, { mine, signal }) {
+  configs(root, { at: ["topics", name], own: "DYNAMIC_TOPIC_CONFIG", alters: may("ALTER_CONFIGS", mine, "topic"), signal });
 }
