@@ -30,13 +30,19 @@ export function duration(ms) {
   return `${number(whole)} ${name}${left && short_ && name !== "s" ? ` ${left} ${short_}` : ""}`;
 }
 
-/** A point in time, local, to the millisecond. */
+/** The zone of this browser at a time: +01:00, or Z. */
+export function zone(ms) {
+  const minutes = -new Date(ms).getTimezoneOffset(), two = (value) => String(value).padStart(2, "0");
+  return minutes ? `${minutes < 0 ? "-" : "+"}${two(Math.floor(Math.abs(minutes) / 60))}:${two(Math.abs(minutes) % 60)}` : "Z";
+}
+
+/** A point in time, local, to the millisecond, with its zone. */
 export function time(ms) {
   if (ms === null || ms === undefined || ms < 0) return "–";
   const at = new Date(ms);
   if (Number.isNaN(at.getTime())) return String(ms);
   const two = (value, width = 2) => String(value).padStart(width, "0");
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms)}.${two(at.getMilliseconds(), 3)}`;
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms)}.${two(at.getMilliseconds(), 3)}${zone(ms)}`;
 }
 
 export const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);

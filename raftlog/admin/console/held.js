@@ -2,7 +2,7 @@
 
 import { every, get, path } from "./api.js";
 import { changes, h, link, put } from "./dom.js";
-import { clock, duration, number, plural } from "./format.js";
+import { clock, duration, number, plural, zone } from "./format.js";
 
 const EVERY_MS = 5000;
 const AGE_MS = 30_000;
@@ -40,5 +40,5 @@ function ofTopic(topic, { held_partitions: held, data }) {
 
 function holder(each) {
   if (each.transactional_id === null) return each.producer_id === null ? "a transaction that has just ended." : `producer ${each.producer_id}, whose transaction no coordinator shows you.`;
-  return ["transaction ", link(["transactions"], each.transactional_id), each.start_ms >= 0 && each.start_ms !== null ? ` since ${clock(each.start_ms)} (${duration(Math.max(1000, Date.now() - each.start_ms))})` : "", "."];
+  return ["transaction ", link(["transactions"], each.transactional_id), each.start_ms >= 0 && each.start_ms !== null ? ` since ${clock(each.start_ms)}${zone(each.start_ms)} (${duration(Math.max(1000, Date.now() - each.start_ms))})` : "", "."];
 }

@@ -70,7 +70,7 @@ function grow(name, count) {
 }
 
 function trim(name, count) {
-  ask(`Delete records of ${name}`, [h("p", {}, "Records below the offset are deleted on all replicas, for good."), h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, value: 0, required: true })), field("Delete below offset", h("input", { name: "offset", type: "number", min: -1, required: true }), "-1: up to the high watermark")), field(`Type ${name} to go on`, h("input", { name: "typed", spellcheck: "false" }))],
+  ask(`Delete records of ${name}`, [h("p", {}, "Records below the offset are deleted on all replicas, for good."), h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, value: 0, required: true })), field("Delete below offset", h("input", { name: "offset", type: "number", min: -1, required: true }), "-1: up to the high watermark")), field(`Type "${name}" to confirm`, h("input", { name: "typed", spellcheck: "false" }))],
     { button: "Delete records", danger: true, ready: (given) => given.typed === name && given.offset !== "" && given.partition !== "", send: async (given) => {
       const done = await post(path("v1", "topics", name, "partitions", given.partition, "trim"), { before_offset: Number(given.offset) });
       note(`Partition ${given.partition} begins at offset ${number(done.log_start_offset)} now.`);
