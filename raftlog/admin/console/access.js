@@ -131,7 +131,8 @@ function quotas(root, signal) {
   const host = h("div");
   put(root, h("div", { class: "bar" }, add("Set a quota", create)), host,
     h("p", { class: "quiet" }, "A client gets the quota of its user and client id together, else of its user, else of its client id, else a default."));
-  const words = (entity) => entity.map((each) => `${KINDS[each.kind] ?? each.kind} ${each.name ?? "(default)"}`).join(", ");
+  const order = Object.keys(KINDS);
+  const words = (entity) => [...entity].sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind)).map((each) => `${KINDS[each.kind] ?? each.kind} ${each.name ?? "(default)"}`).join(", ");
   const amount = (key, value) => (key.endsWith("byte_rate") ? `${bytes(value)}/s` : key === "request_percentage" ? `${number(value)} %` : `${number(value)}/s`);
 
   function create() {
