@@ -71,5 +71,6 @@ def test_oldest_open_transaction_is_named_with_its_start(known: bool) -> None:
 
 def test_missing_topic_is_no_topic_without_held_offsets() -> None:
     """It is 404."""
-    with pytest.raises(ApiError, match=r"^topic gone does not exist$"):
+    with pytest.raises(ApiError) as caught:
         asyncio.run(list_held_offsets(call(Leaders([]), topic_name="gone")))
+    assert caught.value.status == 404
