@@ -107,7 +107,8 @@ async def _of_coordinator(call: Call, broker_id: int, group_ids: list[str]) -> l
             return None
         return await _line(call, group, broker_id, committed)
 
-    return [each for each in await each_part(call, described, line) if each is not None]
+    found: list[_Line | None] = await each_part(call, described, line)
+    return [each for each in found if each is not None]
 
 
 async def _line(call: Call, group: Any, broker_id: int, committed: Mapping[Where, int]) -> _Line:

@@ -115,14 +115,17 @@ async def list_topic_lines(call: Call) -> TopicLines:
 
     def line(name: str) -> TopicLine:
         partitions = image.topics[name].partitions
-        bad = (found.under_replicated.by_topic[name], found.leaderless.by_topic[name])
+        cleanup_policy, retention_ms, retention_bytes = _kept(call, image, name)
         return TopicLine(
             name,
             name in INTERNAL_TOPICS,
             len(partitions),
             len(partitions[0].replicas),
-            *bad,
-            *_kept(call, image, name),
+            found.under_replicated.by_topic[name],
+            found.leaderless.by_topic[name],
+            cleanup_policy,
+            retention_ms,
+            retention_bytes,
         )
 
     return TopicLines(image.offset, await each_part(call, sorted(seen), line))
