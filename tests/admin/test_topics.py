@@ -104,6 +104,7 @@ def test_response_has_the_rights_of_the_caller(node: Api) -> None:
     """Everything, where there are no rules; of a topic only when asked."""
     me = node.get("/v1/whoami").body
     assert (me["role"], me["changes"], me["topic"], me["faults_enabled"]) == ("operator", True, None, False)
+    assert me["authorizer_enabled"] is False
     assert "ALTER" in me["cluster"]
     assert "DELETE" in node.get("/v1/whoami?topic=orders&group=g").body["topic"]
 

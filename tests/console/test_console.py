@@ -53,6 +53,7 @@ def test_every_screen_opens_without_an_error(
         "brokers/2/configs": "log.dirs",
         "brokers/2/loggers": "A level holds until the process ends.",
         "access": "There is no user of SCRAM.",
+        "access/acls": "No authorizer is configured",
         "access/quotas": "There is no quota.",
         "why": "Broker 3",
         f"why/{topic}/0": "it was created on",

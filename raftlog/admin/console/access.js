@@ -1,6 +1,6 @@
 // Who may do what: users with passwords, ACLs, and quotas of clients.
 
-import { ask as call, every, get, may, path, post, v3 } from "./api.js";
+import { ask as call, every, get, may, path, post, session, v3 } from "./api.js";
 import { ask, changes, confirmTyped, field, h, link, note, put, select, table } from "./dom.js";
 import { bytes, number, plural } from "./format.js";
 
@@ -82,6 +82,7 @@ function users(root, signal) {
 // --- ACLs
 
 function acls(root, signal) {
+  if (!session.me.authorizer_enabled) return put(root, h("p", { class: "empty" }, "No authorizer is configured, so every client may do everything. ACLs need authorizer.class.name in the settings of all nodes."));
   let all = [], more = false;
   const host = h("div"), search = searchField("ACLs", draw);
   put(root, h("div", { class: "bar" }, search, add("Add an ACL", create)), host);
