@@ -48,6 +48,8 @@ QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
         {"max_records": 1000, "start": ",".join(f"{each}:earliest" for each in range(50))},
         {"max_records": 1000, "start": "0:-1"},
     ),
+    "GroupsPage": ({"most": 200}, {"most": 200, "topic": WIDE}),
+    "MeasuresPage": ({"most": 500},),
     "Window": ({"most": 1000, "measure": "true"},),
     "Whose": ({"topic": WIDE}, {"group": "any"}),
     "WhichMetrics": ({"family": "all"}, {"family": "kafka"}),
