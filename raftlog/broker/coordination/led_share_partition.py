@@ -2,9 +2,11 @@
 
 It reads the state from the share coordinator before the first request, which fences the leader before. Acknowledgements
 are answered after their write is committed. Later acknowledgements go with the next write, so a busy partition has a
-single write under way. If several requests take part, the next write waits a little for the answered members, which
-mostly acknowledge their next record at once. Otherwise two members would take turns, with a write each. Once another leader or state epoch has taken over, this object is finished: its owner drops it,
-and the next fetch makes another.
+single write under way. If several requests take part, the next write waits a little for the members just answered,
+which mostly acknowledge their next record at once. Otherwise two members would take turns, with a write each.
+
+Once another leader or state epoch has taken over, this object is finished: its owner drops it, and the next fetch makes
+another.
 
 It runs as its own guard: an exception costs this share partition, whose requests fail, and no other.
 """
@@ -56,7 +58,7 @@ RETRY_S: Final = 0.5
 
 GATHER_SHARE: Final = 0.25
 GATHER_MAX_S: Final = 0.005
-"""How long the next write waits for members that were just answered, as a share of the last write's time, and at most."""
+"""How long the next write waits for members that were just answered: a share of the last write's time, and at most."""
 
 MOST_BATCHES: Final = 2_000
 """Record batches of a read that are looked at, in a turn of the loop. A later fetch goes on behind them."""
