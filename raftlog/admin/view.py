@@ -179,6 +179,8 @@ class NodeView:
     """This node's replica of the schema registry's store; None without the broker role."""
     registry: Any = None
     """The schema registry; set by the server that serves it."""
+    open_registry: Callable[[], Awaitable[Any]] | None = None
+    """Returns this node's schema registry, for other ports; None: it has none."""
     started_ms: int = field(init=False)
     """Unix time at which this was made, when the node started."""
     never_in_sync: set[TopicPartition] | None = None

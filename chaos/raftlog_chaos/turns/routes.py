@@ -43,10 +43,12 @@ QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
         {"offset": 0, "max_records": 1000, "max_bytes": 4 << 20},
         {"offset": 299_999, "max_records": 1000, "max_bytes": 4 << 20},
         {"timestamp": 1, "max_records": 1000, "max_bytes": 4 << 20},
+        {"offset": 0, "max_records": 1000, "max_bytes": 4 << 20, "decode": "auto"},
     ),
     "Starts": (
         {"max_records": 1000, "start": ",".join(f"{each}:earliest" for each in range(50))},
         {"max_records": 1000, "start": "0:-1"},
+        {"max_records": 1000, "start": "0:earliest", "decode": "msgpack"},
     ),
     "GroupsPage": ({"most": 200}, {"most": 200, "topic": WIDE}),
     "MeasuresPage": ({"most": 500},),
