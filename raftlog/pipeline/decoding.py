@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from raftlog.tables.kinds import KINDS
 from raftlog.tables.misfits import Misfit
 from raftlog.tables.registry import RegisteredSchema, Registry
 from raftlog.tables.values import Values
@@ -29,6 +29,9 @@ RAW: Final = "raw"
 REASON: Final = "reason"
 _ID: Final = """CASE WHEN length(value) >= 5 AND substring(value, 1, 1) = X'00'
     THEN cast(conv(hex(substring(value, 2, 4)), 16, 10) AS long) END"""
+_INDEXES: Final = "substring(value, 6, cast(1 + conv(hex(substring(value, 6, 1)), 16, 10) / 2 AS int))"
+"""Which message of its file a Protobuf value is of: a number of indexes, doubled, and the indexes of a byte each."""
+PROTOBUF: Final = "PROTOBUF"
 
 
 class Decoder:
@@ -37,7 +40,7 @@ class Decoder:
     def __init__(self, registry: str, wait: Callable[[float], None] = time.sleep) -> None:
         """Take a registry's URL, which may hold a user and a password. Raise ValueError."""
         self._registry = Registry(registry, wait)
-        self._values = Values(self._registry, KINDS)
+        self._values = Values(self._registry)
 
     def begin(self, type_: pa.DataType) -> None:
         """Take over the fields that the column of a table has. Raise Misfit if it is of bytes."""
@@ -60,18 +63,28 @@ class Decoder:
 
     def _learn(self, frame: DataFrame) -> dict[int, RegisteredSchema]:
         """Return the schemas of a frame's values, by id. Older schemas decide the types of fields."""
-        counted = frame.selectExpr(f"{_ID} AS id").where("id IS NOT NULL").groupBy("id").count()
-        found = counted.orderBy("count", "id", ascending=[False, True]).limit(MOST_IDS).collect()
+        with_id = frame.selectExpr(f"{_ID} AS id", f"{_INDEXES} AS indexes").where("id IS NOT NULL")
+        ids = [row.id for row in _most_frequent(with_id, "id")]
         self._values.look_again()
-        schemas = {}
-        for schema_id in sorted(row.id for row in found):
-            try:
-                self._values.reader(schema_id)
-            except Misfit:
-                pass  # each value of it has this reason, in its task
-            if (schema := self._registry.schema(schema_id)) is not None:
-                schemas[schema_id] = schema
+        found = {schema_id: self._registry.schema(schema_id) for schema_id in ids}
+        schemas = {schema_id: schema for schema_id, schema in found.items() if schema is not None}
+        heads = [(schema_id, b"") for schema_id, schema in schemas.items() if schema.kind != PROTOBUF]
+        if messages := [schema_id for schema_id, schema in schemas.items() if schema.kind == PROTOBUF]:
+            rows = _most_frequent(with_id.where(with_id.id.isin(messages)).dropna(), "id", "indexes")
+            heads += [(row.id, bytes(row.indexes)) for row in rows]
+        for schema_id, head in sorted(heads):
+            with suppress(Misfit):  # each value of it has this reason, in its task
+                self._values.part(schema_id, head)
         return schemas
+
+
+def _most_frequent(frame: DataFrame, *columns: str) -> list[Any]:
+    order = (
+        frame.groupBy(*columns)
+        .count()
+        .orderBy("count", *columns, ascending=[False, *(True for _ in columns)])
+    )
+    return order.limit(MOST_IDS).collect()
 
 
 class KnownSchemas:
@@ -96,7 +109,7 @@ def decode_batches(
     """Yield the columns of `Decoder.decode`. For mapInArrow."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    values = Values(KnownSchemas(schemas), KINDS)
+    values = Values(KnownSchemas(schemas), grows=False)
     values.begin(type_)
     schema = to_arrow_schema(columns, timezone="UTC")
     for batch in batches:

@@ -34,11 +34,9 @@ TYPES: Final = {
 }
 """FieldDescriptorProto.Type, but for messages (11) and enums (14), which have names."""
 LABELS: Final = {2: "required", 3: "repeated"}
-OPTIONAL: Final = "optional"
-"""In proto3 only some fields have this label."""
 
 
-class _Cut(ValueError):
+class _Cut(Exception):
     """Bytes that are no Protobuf."""
 
 
@@ -61,18 +59,18 @@ def decode_descriptor(content: bytes) -> ProtoFile:
         raise invalid_schema("it is neither a .proto text nor a descriptor in base64") from None
 
 
-def wire_fields(content: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield the fields of any message by number: varints as numbers, others as bytes. Raises ValueError."""
+def _fields(content: bytes) -> Iterator[tuple[int, Value]]:
+    """Yield the fields of a message by number."""
     position = 0
     while position < len(content):
-        key, position = varint(content, position)
+        key, position = _varint(content, position)
         number, kind = key >> 3, key & 7
         if kind == VARINT:
-            value, position = varint(content, position)
+            value, position = _varint(content, position)
             yield number, value
             continue
         if kind == BYTES:
-            size, position = varint(content, position)
+            size, position = _varint(content, position)
         elif kind in (FIXED64, FIXED32):
             size = 8 if kind == FIXED64 else 4
         else:
@@ -83,8 +81,7 @@ def wire_fields(content: bytes) -> Iterator[tuple[int, Value]]:
         position += size
 
 
-def varint(content: bytes, position: int) -> tuple[int, int]:
-    """Return the number at a position, and the position behind it. Raises ValueError."""
+def _varint(content: bytes, position: int) -> tuple[int, int]:
     found = 0
     for shift in range(VARINT_MAX_BYTES):
         if position >= len(content):
@@ -110,10 +107,10 @@ def _bytes(value: Value) -> bytes:
 
 
 def _file(content: bytes) -> ProtoFile:
-    package, imports, is_proto3 = "", list[str](), False
+    package, imports = "", []
     messages: dict[str, bytes] = {}
     enums: dict[str, bytes] = {}
-    for number, value in wire_fields(content):
+    for number, value in _fields(content):
         if number == 2:
             package = _text(value)
         elif number == 3:
@@ -122,8 +119,6 @@ def _file(content: bytes) -> ProtoFile:
             _collect(_bytes(value), "", messages, enums, depth=1)
         elif number == 5:
             enums[_name_of(_bytes(value))] = _bytes(value)
-        elif number == 12:
-            is_proto3 = _text(value) == "proto3"
     if not messages and not enums:
         raise _Cut
     entries = {name: _entry(each) for name, each in messages.items() if _is_map_entry(each)}
@@ -132,21 +127,13 @@ def _file(content: bytes) -> ProtoFile:
         for name, each in messages.items()
         if name not in entries
     }
-    if not is_proto3:
-        read = {name: _with_labels(each) for name, each in read.items()}
-    return ProtoFile(package, tuple(imports), read, {name: _enum(each) for name, each in enums.items()})
-
-
-def _with_labels(message: Message) -> Message:
-    """Return a message of proto2 with its label at each field, as a text has it."""
-    return message._replace(
-        fields=tuple(each._replace(label=each.label or OPTIONAL) for each in message.fields)
-    )
+    named = {name: _enum(each) for name, each in enums.items()}
+    return ProtoFile(package, tuple(imports), read, named, tuple(messages))
 
 
 def _name_of(content: bytes) -> str:
     """Return the name of a message, an enum or a field: its first field."""
-    return next((_text(value) for number, value in wire_fields(content) if number == 1), "")
+    return next((_text(value) for number, value in _fields(content) if number == 1), "")
 
 
 def _collect(
@@ -157,7 +144,7 @@ def _collect(
         raise too_large(f"its messages are nested deeper than {MAX_DEPTH}")
     name = name_within(scope, _name_of(content))
     messages[name] = content
-    for number, value in wire_fields(content):
+    for number, value in _fields(content):
         if number == 3:
             _collect(_bytes(value), name, messages, enums, depth=depth + 1)
         elif number == 4:
@@ -165,8 +152,8 @@ def _collect(
 
 
 def _is_map_entry(content: bytes) -> bool:
-    options = next((_bytes(value) for number, value in wire_fields(content) if number == 7), b"")
-    return any(number == 7 and value for number, value in wire_fields(options))
+    options = next((_bytes(value) for number, value in _fields(content) if number == 7), b"")
+    return any(number == 7 and value for number, value in _fields(options))
 
 
 def _entry(content: bytes) -> list[Field]:
@@ -175,14 +162,14 @@ def _entry(content: bytes) -> list[Field]:
 
 
 def _message_fields(content: bytes, package: str, entries: dict[str, list[Field]]) -> Iterator[Field]:
-    oneofs = [_name_of(_bytes(value)) for number, value in wire_fields(content) if number == 8]
-    for number, value in wire_fields(content):
+    oneofs = [_name_of(_bytes(value)) for number, value in _fields(content) if number == 8]
+    for number, value in _fields(content):
         if number == 2:
             yield _field(_bytes(value), package, oneofs, entries)
 
 
 def _field(content: bytes, package: str, oneofs: list[str], entries: dict[str, list[Field]]) -> Field:
-    found = dict(wire_fields(content))
+    found = dict(_fields(content))
     kind, label = found.get(5, 0), LABELS.get(int(found.get(4, 0)), "")
     name = TYPES.get(int(kind), "")
     if 6 in found:
@@ -194,11 +181,10 @@ def _field(content: bytes, package: str, oneofs: list[str], entries: dict[str, l
         name = f"map<{key.type},{inner}>"
     index = found.get(9)
     is_optional = bool(found.get(17))  # proto3's optional has a oneof of its own, which is not in the text
-    label = OPTIONAL if is_optional else label
     oneof = oneofs[int(index)] if index is not None and not is_optional and int(index) < len(oneofs) else ""
     return Field(int(found.get(3, 0)), _text(found.get(1, b"")), label, name, oneof)
 
 
 def _enum(content: bytes) -> dict[int, str]:
-    values = (dict(wire_fields(_bytes(value))) for number, value in wire_fields(content) if number == 2)
+    values = (dict(_fields(_bytes(value))) for number, value in _fields(content) if number == 2)
     return {int(each.get(2, 0)): _text(each.get(1, b"")) for each in values}

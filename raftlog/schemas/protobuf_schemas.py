@@ -8,7 +8,7 @@ limit than other schemas.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -60,19 +60,13 @@ def _check_size(text: str) -> None:
 
 def parse(text: str, named: Sequence[Named]) -> ProtoFile:
     """Return the parsed file; the files that it imports are checked for their names only. Raises SchemaError."""
-    found = parse_file(text)
+    _check_size(text)
+    descriptor = descriptor_of(text)
+    found = _parse_text(text) if descriptor is None else decode_descriptor(descriptor)
     known = {each.name for each in named}
     for path in found.imports:
         if path not in known and not path.startswith(("google/protobuf/", "google/type/", "confluent/")):
             raise invalid_schema(f"it imports {path[:200]!r}, which no reference of the request is called")
-    return found
-
-
-def parse_file(text: str) -> ProtoFile:
-    """Return the parsed file, whatever it imports. Raises SchemaError."""
-    _check_size(text)
-    descriptor = descriptor_of(text)
-    found = _parse_text(text) if descriptor is None else decode_descriptor(descriptor)
     _check_numbers(found)
     return found
 
@@ -89,7 +83,19 @@ def _check_numbers(found: ProtoFile) -> None:
             )
 
 
+def syntax_tree(text: str) -> Any:
+    """Return the tree of the package `proto-schema-parser` for a text within the limits. Raises SchemaError."""
+    _check_size(text)
+    return _parsed(text, lambda tree: tree)
+
+
 def _parse_text(text: str) -> ProtoFile:
+    found: ProtoFile = _parsed(text, lambda tree: _Reader(tree).file())
+    return found
+
+
+def _parsed(text: str, read: Callable[[Any], Any]) -> Any:
+    """Return what `read` makes of the syntax tree of a text. Raises SchemaError."""
     from proto_schema_parser.parser import Parser
 
     depth = 0
@@ -98,8 +104,7 @@ def _parse_text(text: str) -> ProtoFile:
         if depth > MAX_DEPTH:
             raise too_large(f"its messages are nested deeper than {MAX_DEPTH}")
     try:
-        parsed = Parser(setup_lexer=_raise_errors, setup_parser=_raise_errors).parse(text)
-        return _Reader(parsed).file()
+        return read(Parser(setup_lexer=_raise_errors, setup_parser=_raise_errors).parse(text))
     except RecursionError:
         raise too_large("it is nested too deeply") from None
     except SchemaError:
@@ -158,7 +163,7 @@ class _Reader:
             )
             for name, each in self._messages.items()
         }
-        return ProtoFile(package, tuple(imports), messages, self._enums)
+        return ProtoFile(package, tuple(imports), messages, self._enums, tuple(messages))
 
     def _take(self, element: Any, scope: str) -> None:
         kind = type(element).__name__

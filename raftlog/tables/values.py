@@ -7,19 +7,17 @@ schema adds fields, and a field that it lacks is null. A schema that gives a fie
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from raftlog.tables.kinds import new_reader
 from raftlog.tables.misfits import Misfit
+from raftlog.tables.readers import Part, Reader
 from raftlog.tables.registry import RegisteredSchema
 
 PREFIX: Final = struct.Struct(">bI")
 """The zero byte, and the id of the schema."""
-
-Kinds = Mapping[str, Callable[[str, Sequence[str]], Any]]
-"""Makes a reader of a schema's text and of the texts of its references, by the kind of the schema."""
 
 
 class Schemas(Protocol):
@@ -33,26 +31,41 @@ class Schemas(Protocol):
 
 
 class Values:
-    """Reads values by the schemas of a registry. `type` is the column's type by now, without fields at first."""
+    """Reads values by the schemas of a registry. `type` is the column's type by now, without fields at first.
 
-    def __init__(self, schemas: Schemas, kinds: Kinds) -> None:
+    If not `grows`, only schemas with the fields of `begin` are read.
+    """
+
+    def __init__(self, registry: Schemas, *, grows: bool = True) -> None:
         self.type: pa.StructType = pa.struct([])
-        self._schemas, self._kinds = schemas, kinds
-        self._readers: dict[int, Any] = {}
+        self._registry, self._grows = registry, grows
+        self._readers: dict[int, Reader | str] = {}
+        """The reader of each schema, or why there is none."""
+        self._parts: dict[Part, str] = {}
+        """The types of schemas that have their columns: "", or why they have none."""
 
     def read(self, value: bytes) -> Any:
         """Return a value as a dict. Raise Misfit, RegistryFailed."""
         if len(value) < PREFIX.size or value[0]:
             raise Misfit("its value does not begin with the id of a schema")
         _, schema_id = PREFIX.unpack_from(value)
-        return self.reader(schema_id).read(value[PREFIX.size :])
+        part, payload = self.part(schema_id, value[PREFIX.size :])
+        return part.read(payload)
 
-    def reader(self, schema_id: int) -> Any:
-        """Return the reader of a schema; the column has its fields from now on. Raise Misfit, RegistryFailed."""
-        found = self._readers.get(schema_id) or self._new_reader(schema_id)
-        if isinstance(found, Misfit):
-            raise found
-        return found
+    def part(self, schema_id: int, payload: bytes) -> tuple[Part, bytes]:
+        """Return the reader of a value by the bytes after its id. The column has its fields from now on.
+
+        Raise Misfit, RegistryFailed.
+        """
+        found = self._readers.get(schema_id) or self._find_reader(schema_id)
+        if isinstance(found, str):
+            raise Misfit(found)
+        part, rest = found.part(payload)
+        if part not in self._parts:
+            self._parts[part] = self._add_columns(schema_id, part)
+        if reason := self._parts[part]:
+            raise Misfit(reason)
+        return part, rest
 
     def begin(self, type_: pa.DataType) -> None:
         """Take over the column that a table has. Raise Misfit if it is of bytes."""
@@ -60,24 +73,30 @@ class Values:
 
     def look_again(self) -> None:
         """Ask the registry again for ids that it did not know."""
-        self._schemas.forget_unknown()
+        self._registry.forget_unknown()
 
-    def _new_reader(self, schema_id: int) -> Any:
-        """Return the reader of a schema, for which the column has its fields from now on, or why there is none."""
-        schema = self._schemas.schema(schema_id)
+    def _find_reader(self, schema_id: int) -> Reader | str:
+        """Return the reader of a schema, or why there is none."""
+        schema = self._registry.schema(schema_id)
         if schema is None:
-            return Misfit(f"the registry has no schema {schema_id}")
+            return f"the registry has no schema {schema_id}"
         try:
-            if schema.kind not in self._kinds:
-                raise Misfit(f"it is of kind {schema.kind}, and only {' and '.join(self._kinds)} is read")
-            reader = self._kinds[schema.kind](schema.text, schema.references)
-            self.type = merged(self.type, reader.type, "value")
+            found: Reader | str = new_reader(schema)
         except Misfit as misfit:
-            found: Any = Misfit(f"schema {schema_id}: {misfit}")
-        else:
-            found = reader
+            found = f"schema {schema_id}: {misfit}"
         self._readers[schema_id] = found
         return found
+
+    def _add_columns(self, schema_id: int, part: Part) -> str:
+        """Let the column have the fields of a schema's type from now on; return "", or why it cannot."""
+        try:
+            found = merged(self.type, part.type, "value")
+        except Misfit as misfit:
+            return f"schema {schema_id}: {misfit}"
+        if not self._grows and found != self.type:
+            return f"schema {schema_id}: the column lacks its fields"
+        self.type = found
+        return ""
 
 
 def merged(there: pa.DataType, new: pa.DataType, path: str) -> Any:

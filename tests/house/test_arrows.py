@@ -136,6 +136,7 @@ HOMES: dict[str, frozenset[str]] = {
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
     "fastavro": frozenset({"tables"}),
+    "google": frozenset({"tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
@@ -250,6 +251,7 @@ def test_every_import_is_declared():
         "raftlog",
         "raftlog_chaos",
         "re2",  # google-re2
+        "google",  # protobuf
         "pytest",  # only pytest loads the module that imports it
     }
     found = {
