@@ -79,12 +79,10 @@ class Decoder:
 
 
 def _most_frequent(frame: DataFrame, *columns: str) -> list[Any]:
-    order = (
-        frame.groupBy(*columns)
-        .count()
-        .orderBy("count", *columns, ascending=[False, *(True for _ in columns)])
-    )
-    return order.limit(MOST_IDS).collect()
+    counted = frame.groupBy(*columns).count()
+    ascending = [False, *(True for _ in columns)]
+    found: list[Any] = counted.orderBy("count", *columns, ascending=ascending).limit(MOST_IDS).collect()
+    return found
 
 
 class KnownSchemas:
