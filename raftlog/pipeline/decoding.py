@@ -111,13 +111,11 @@ def decode_batches(
     values.begin(type_)
     schema = to_arrow_schema(columns, timezone="UTC")
     for batch in batches:
-        raw = batch.column("value")
-        decoded, reasons = _decoded(values, raw.to_pylist(), schema.field("value").type)
-        kept = pa.array(
-            [value if reason else None for value, reason in zip(raw, reasons, strict=True)], pa.binary()
-        )
-        own = {"value": decoded, RAW: kept, REASON: pa.array(reasons, pa.string())}
-        arrays = [own.get(name) if name in own else batch.column(name) for name in schema.names]
+        raw = batch.column("value").to_pylist()
+        decoded, reasons = _decoded(values, raw, schema.field("value").type)
+        kept = [value if reason else None for value, reason in zip(raw, reasons, strict=True)]
+        own = {"value": decoded, RAW: pa.array(kept, pa.binary()), REASON: pa.array(reasons, pa.string())}
+        arrays = [own[name] if name in own else batch.column(name) for name in schema.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

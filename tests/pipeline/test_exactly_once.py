@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.pipeline.conftest import ROOT
-from tests.pipeline.processes import given
+from tests.pipeline.processes import crash, finished, given, started, wait_for
 from tests.pipeline.test_jobs import SHAPE, forget_last_batch, trip
+from tests.pipeline.test_standalone import master  # noqa: F401 - a fixture
 from tests.pipeline.topics import Topics
 
 pytestmark = pytest.mark.spark
@@ -194,3 +195,30 @@ def test_windows_and_dead_letters_of_replayed_batches_are_in_their_topics_once(
         other = {**asked, "checkpoint": str(tmp_path / "other")}
         aggregate(spark, build(AggregateOptions, {**other, "exactly_once": False}))
         aggregate(spark, build(AggregateOptions, other))
+
+
+def test_a_killed_job_on_a_standalone_master_writes_each_window_once(
+    master: str,  # noqa: F811
+    topics: Topics,
+    topic: str,
+    tmp_path: Path,
+):
+    """Two workers. The driver is killed with all that it started, amid the batches, and started again."""
+    topics.make(topic)
+    topics.make(f"{topic}-windows")
+    hours = 20
+    topics.fill(
+        topic, [trip(f"{n // 10:02}:{n % 10}0:00", fare=float(n)) for n in range(10 * hours) if n % 10 < 6]
+    )
+    options = given(
+        topics, topic, tmp_path, master=master, max_records=12, to_topic=f"{topic}-windows", **SHAPE
+    )
+    options["conf"] = ["spark.executor.memory=512m", "spark.executor.cores=1"]
+    process = started("aggregate", options, "--exactly-once")
+    wait_for(lambda: len(written(topics, f"{topic}-windows")) >= 3, process)
+    crash(process)
+    assert len(written(topics, f"{topic}-windows")) < hours - 2
+    finished(started("aggregate", options, "--exactly-once"))
+    rows = [json.loads(value) for value in written(topics, f"{topic}-windows")]
+    found = [(row["window_start"][11:13], row["records"]) for row in rows]
+    assert sorted(found) == [(f"{hour:02}", 6) for hour in range(hours - 2)]
