@@ -40,6 +40,7 @@ from raftlog.metadata.image import PartitionState
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
 from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
 from raftlog.records.validation import (
+    NeedsStepwiseValidation,
     RecordRules,
     must_be_walked,
     validate_small_batch,
@@ -137,7 +138,12 @@ class LeaderRole(ReadableRole):
             raise NotEnoughReplicas()
         log = self.log
         end_before = log.log_end_offset
-        header = validate_produced(records, log.config.max_message_bytes)
+        config = log.config
+        header = validate_produced(records, config.max_message_bytes)
+        if max_timestamp is None and (
+            config.confluent_value_schema_validation or config.confluent_key_schema_validation
+        ):
+            raise NeedsStepwiseValidation  # the caller asks the schema registry
         if not end_before and header.base_sequence > 0 and header.producer_id >= 0:
             self._check_first_sequence(header)
         # A transaction that its coordinator does not know would stay open for ever, and hold up the last stable offset

@@ -427,6 +427,8 @@ class PendingProduce(Slot):
             config = log.config
             async with server.walk_lock:
                 walked = await walk_records(broker.env, each.records, config, memory=server.memory.unappended)
+                if config.confluent_value_schema_validation or config.confluent_key_schema_validation:
+                    await broker.schema_check.check(log.topic, config, each.records)
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
