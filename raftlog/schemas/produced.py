@@ -167,7 +167,7 @@ class SchemaFaults:
 class ParsedSchemas:
     """The Avro schemas that were used last, by their texts.
 
-    A pass that was cancelled may still be in its last slice, in another thread. So each step is a single dict operation.
+    A pass that was cancelled may still be in its last slice, in another thread. So each step is one dict operation.
     """
 
     def __init__(self) -> None:
