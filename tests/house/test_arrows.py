@@ -68,7 +68,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
     "pipeline": frozenset({"base", "client", "protocol", "records"}),
-    "tables": frozenset({"base", "client", "records"}),
+    "tables": frozenset({"base", "client", "records", "schemas"}),
     "cli": frozenset(
         {
             "",
@@ -137,6 +137,7 @@ HOMES: dict[str, frozenset[str]] = {
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
     "fastavro": frozenset({"tables"}),
+    "google": frozenset({"tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
@@ -251,6 +252,7 @@ def test_every_import_is_declared():
         "raftlog",
         "raftlog_chaos",
         "re2",  # google-re2
+        "google",  # protobuf
         "pytest",  # only pytest loads the module that imports it
     }
     found = {

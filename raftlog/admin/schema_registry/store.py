@@ -102,6 +102,15 @@ class SchemaStore:
             self._applied_offset = end_offset
             self._wake()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether this node's replica has committed records that are not applied yet."""
+        return self._applied_offset < self._log.bounds().high_watermark
+
+    async def news(self) -> None:
+        """Return when this node has applied more records."""
+        await self._advanced.wait()
+
     async def current(self) -> RegistryState:
         """Return the state with everything that was committed before this call. Raises NotLeading, SchemaError."""
         async with _within(COMMIT_S):
