@@ -1,6 +1,6 @@
 """The schemas that the records of a produced batch refer to, and what is wrong with each record. Work for a thread.
 
-The records are a client's, and were validated before. Nothing of them is kept: a pass reads the batch from its bytes.
+The records are a client's, and were validated before. Each pass reads the batch anew, and keeps none of them.
 A pass yields after each slice of its work, so that it ends soon after the client has gone. A batch refers to a limited
 number of schemas, and its data takes a limited number of steps.
 """
@@ -12,15 +12,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from raftlog.base.errors import CorruptMessage, InvalidRecord
 from raftlog.records.batch import Record, iter_records
-from raftlog.schemas.avro_payload import NotOfSchema, check_payload
+from raftlog.schemas.avro_validation import NotOfSchema, check_payload
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.formats import demand_package, format_of
+from raftlog.schemas.payloads import BY_ID, FRAMES, is_framed
 from raftlog.schemas.schema import Named
 
-MAGIC: Final = b"\0"
-ID_BYTES: Final = 5
-GUID_MAGIC: Final = b"\x01"
-GUID_BYTES: Final = 17
 MAX_SCHEMAS: Final = 1_000
 """Schemas that a batch refers to."""
 MAX_BATCH_STEPS: Final = 10_000_000
@@ -146,11 +143,11 @@ def _schema_of(record: Record, field: str) -> tuple[Ref | None, bytes] | None:
 
 
 def _reference(content: bytes) -> tuple[Ref | None, bytes]:
-    if content[:1] == MAGIC and len(content) >= ID_BYTES:
-        return int.from_bytes(content[1:ID_BYTES], "big"), content[ID_BYTES:]
-    if content[:1] == GUID_MAGIC and len(content) >= GUID_BYTES:
-        return content[1:GUID_BYTES], content[GUID_BYTES:]
-    return None, content
+    if not is_framed(content):
+        return None, content
+    size = FRAMES[content[0]]
+    ref = content[1:size]
+    return (int.from_bytes(ref, "big") if content[0] == BY_ID else ref), content[size:]
 
 
 class SchemaFaults:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.schemas import avro_schemas
-from raftlog.schemas.avro_payload import NotOfSchema
-from raftlog.schemas.avro_payload import check_payload as check_within
+from raftlog.schemas.avro_validation import NotOfSchema
+from raftlog.schemas.avro_validation import check_payload as check_within
 
 FULL = {
     "type": "record",
