@@ -8,14 +8,14 @@ from typing import Any, Final
 from raftlog.schemas import json_texts
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.formats import demand_package, format_of
-from raftlog.schemas.schema import Named, Schema
+from raftlog.schemas.schema import Kind, Named, Schema
 
 MAX_NAMED: Final = 200
 """Texts whose names are kept, some of which the registry may have deleted meanwhile."""
 
 
 @lru_cache(maxsize=MAX_NAMED)
-def _names(kind: str, text: str, imported: tuple[str, ...]) -> frozenset[str]:
+def _names(kind: Kind, text: str, imported: tuple[str, ...]) -> frozenset[str]:
     if kind == "PROTOBUF":
         demand_package(kind)
     try:

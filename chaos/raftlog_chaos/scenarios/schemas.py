@@ -120,7 +120,7 @@ class Schemas(Leaving):
         if not running:
             return
         receiver = self.chance.choice(running)
-        check = self.checks.setdefault(receiver.node.broker, SchemaCheck(receiver.node.broker.context))
+        check = self._check_at(receiver)
         wrong = {**ids, self.chance.choice(("key", "value")): NOWHERE}
         for batch, is_known in (((ids, ids), True), ((ids, wrong), False)):
             outcome = await self._answered(receiver, _checked(check, batch))
@@ -153,6 +153,12 @@ class Schemas(Leaving):
             )
             chosen.host.start(store.follow())
         return store
+
+    def _check_at(self, chosen: Any) -> SchemaCheck:
+        broker = chosen.node.broker
+        if broker not in self.checks:
+            self.checks[broker] = SchemaCheck(broker.context)
+        return self.checks[broker]
 
     async def _answered(self, chosen: Any, request: Any) -> Any:
         """Return an answer; None if the node refuses, does not lead, or does not answer."""
