@@ -163,7 +163,7 @@ class _Reader:
             )
             for name, each in self._messages.items()
         }
-        return ProtoFile(package, tuple(imports), messages, self._enums)
+        return ProtoFile(package, tuple(imports), messages, self._enums, tuple(messages))
 
     def _take(self, element: Any, scope: str) -> None:
         kind = type(element).__name__

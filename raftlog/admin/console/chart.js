@@ -1,7 +1,7 @@
 // Lines over the last quarter of an hour, as SVG.
 
 import { h, put, svg } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, zone } from "./format.js";
 
 const WIDTH = 320;
 const HEIGHT = 90;
@@ -33,7 +33,7 @@ export function chart(title, lines, show, note) {
     put(drawing, [1, 0.5, 0].map((part) => svg("line", { class: "rule", x1: 0, x2: WIDTH, y1: y(top * part), y2: y(top * part) })),
       values.flatMap((points, index) => pieces(points).map((piece) => svg("polyline", { class: `line line-${index}`, "vector-effect": "non-scaling-stroke", points: piece.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }))));
     put(heights, [top, top / 2, 0].map((each) => h("span", {}, show(each < 1e-6 ? 0 : each))));
-    put(times, h("span", {}, clock(now - span)), h("span", {}, clock(now)));
+    put(times, h("span", {}, clock(now - span)), h("span", {}, `${clock(now)}${zone(now)}`));
     label();
   }
 

@@ -62,7 +62,7 @@ export function select(options, props) {
 export function table(label, columns, rows, empty = "Nothing.") {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   return h("div", { class: "scroll" }, h("table", { "aria-label": label },
-    h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => (title ? h("th", { scope: "col", class: kind }, title) : h("td"))))),
+    h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => (title ? h("th", { scope: "col", class: kind }, title) : h("td", { class: kind }))))),
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
 }
 

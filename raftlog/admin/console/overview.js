@@ -8,7 +8,8 @@ import { askLeave, leavingCard, leavingOf } from "./leaving.js";
 
 const WORDS = { green: "Healthy", yellow: "Degraded", red: "Unavailable" };
 const MARKS = { green: "✓", yellow: "!", red: "✕" };
-const STATES = { in_service: "● in service", silent: "◌ silent", draining: "↓ draining", stopping: "■ stopping", fenced: "⊘ fenced", down: "✕ down" };
+export const STATES = { in_service: "● in service", silent: "◌ silent", draining: "↓ draining", stopping: "■ stopping", fenced: "⊘ fenced", down: "✕ down" };
+const UNKNOWN = new Set(["down", "fenced", "silent"]);
 const EVERY_MS = 2000;
 const LEAST_MS = 60_000;
 
@@ -82,11 +83,11 @@ function drawNodes(section, { health, brokers, voters }, look) {
     !each.decommissioned && h("button", { type: "button", onclick: () => askLeave(each.broker_id, health.brokers, look) }, "Decommission"),
   ];
   put(section, h("h2", {}, "Nodes"), table("Nodes", [
-    ["Node", (each) => link(["why", String(each.broker_id)], String(each.broker_id))],
+    ["Node", (each) => link(["brokers", each.broker_id], String(each.broker_id))],
     ["Address", (each) => `${at.get(each.broker_id)?.host ?? "?"}:${at.get(each.broker_id)?.port ?? "?"}`, "wide"],
     ["Role", (each) => (each.broker_id === health.controller_id ? h("b", {}, "◆ controller") : voters.includes(each.broker_id) ? "voter" : "broker only")],
     ["State", (each) => [h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state), each.decommissioned && h("span", { class: "state leaving" }, " ⇥ leaving")]],
-    ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : "online"), "wide"],
+    ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : UNKNOWN.has(each.state) ? "unknown" : "online"), "wide"],
     ...(may("ALTER") ? [["", acts, "act stack"]] : []),
   ], health.brokers, "No broker has registered yet."));
 }
