@@ -84,7 +84,7 @@ def test_acl_is_added_found_and_deleted(page: Any, governed: AdminCluster) -> No
     page.get_by_label("Search ACLs").fill("bob")
     row.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
-    page.get_by_text("There is no ACL.").wait_for()
+    page.get_by_text("No ACLs.").wait_for()
 
 
 def test_quota_is_set_and_removed(page: Any, own_cluster: AdminCluster) -> None:

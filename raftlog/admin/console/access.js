@@ -51,7 +51,7 @@ function users(root, signal) {
       ["Principal", (each) => link(["access", "acls"], each.principal), "wide names"],
       ["Credentials", (each) => each.credentials.map((one) => `${one.mechanism} (${number(one.iterations)} iterations)`).join(", "), "names"],
       ...(may("ALTER") ? [["", (each) => each.credentials.map((one) => act(`Remove ${one.mechanism}`, () => remove(each.name, one.mechanism))), "act stack"]] : []),
-    ], all.filter((each) => each.name.toLowerCase().includes(word)).slice(0, MOST), "There is no user of SCRAM."));
+    ], all.filter((each) => each.name.toLowerCase().includes(word)).slice(0, MOST), "No SCRAM users."));
   }
 
   const at = (name, mechanism) => path("v1", "users", name, "credentials", mechanism);
@@ -97,7 +97,7 @@ function acls(root, signal) {
       ["Resource", (each) => [`${each.resource_type.toLowerCase().replaceAll("_", " ")} `, h("b", {}, each.resource_name), each.pattern_type === "PREFIXED" && "…"], "names"],
       ["Host", (each) => each.host, "wide"],
       ...(may("ALTER") ? [["", (each) => act("Delete", () => remove(each)), "act"]] : []),
-    ], shown.slice(0, MOST), "There is no ACL."),
+    ], shown.slice(0, MOST), "No ACLs."),
     h("p", { class: "quiet" }, `${plural(shown.length, "ACL")}${more ? `; the first ${number(MOST)} were read` : ""}. Name… stands for all names that begin so.`));
   }
 
@@ -161,5 +161,5 @@ function quotas(root, signal) {
     ["Of", (each) => words(each.entity), "names"],
     ["Quotas", (each) => Object.entries(each.values).map(([key, value]) => h("div", {}, `${key} `, h("b", {}, amount(key, value)))), "names"],
     ...(may("ALTER") ? [["", (each) => act("Remove", () => remove(each)), "act"]] : []),
-  ], found.slice(0, MOST), "There is no quota.")));
+  ], found.slice(0, MOST), "No quotas.")));
 }

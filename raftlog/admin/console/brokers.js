@@ -2,7 +2,7 @@
 
 import { ask as call, every, get, may, path, session, v3 } from "./api.js";
 import { configs } from "./configs.js";
-import { changes, h, link, note, put, select, table } from "./dom.js";
+import { changes, dotted, h, link, note, put, select, table } from "./dom.js";
 import { bytes, duration, number, plural, time } from "./format.js";
 import { STATES } from "./overview.js";
 
@@ -70,7 +70,7 @@ function drawDisks(root, [disks, answers]) {
   const used = (each) => each.total_bytes - each.usable_bytes;
   put(root, h("section", { class: "card" }, h("h2", {}, "Disks"), table("Disks", [
     ["Log directory", (each) => h("code", {}, each.log_dir), "names"],
-    ["State", (each) => (each.is_offline ? h("span", { class: "bad" }, "✕ offline") : each.usable_bytes === 0 ? h("span", { class: "bad" }, "✕ full") : each.usable_bytes < LITTLE * each.total_bytes ? h("span", { class: "warn" }, "◐ nearly full") : "● online")],
+    ["State", (each) => (each.is_offline ? h("span", { class: "bad" }, "✕ offline") : each.usable_bytes === 0 ? h("span", { class: "bad" }, "✕ full") : each.usable_bytes < LITTLE * each.total_bytes ? h("span", { class: "warn" }, "◐ nearly full") : h("span", { class: "state" }, "● online"))],
     ["Used", (each) => (each.total_bytes === null ? "–" : `${bytes(used(each))} (${Math.round((100 * used(each)) / Math.max(1, each.total_bytes))} %)`), "number wide"],
     ["Free", (each) => bytes(each.usable_bytes), "number"],
     ["Size", (each) => bytes(each.total_bytes), "number wide"],
@@ -89,7 +89,7 @@ function drawLoggers(root, id, loggers, look) {
     await look().catch(() => {});
   };
   put(root, h("section", { class: "card" }, h("h2", {}, "Log levels"), table("Log levels", [
-    ["Logger", (each) => h("code", {}, each.name), "names"],
+    ["Logger", (each) => h("code", {}, dotted(each.name)), "config"],
     ["Level", (each) => (may("ALTER") ? select(LEVELS, { value: each.level, "aria-label": `Level of ${each.name}`, onchange: set(each.name) }) : each.level)],
   ], loggers, "The broker does not answer, or you may not see its loggers."), h("p", { class: "quiet" }, "A level holds until the process ends.")));
 }

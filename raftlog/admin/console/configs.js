@@ -1,7 +1,7 @@
 // Settings of a topic or a broker: what was changed comes first; searched, changed and reset.
 
 import { every, get, post, v3 } from "./api.js";
-import { ask, changes, field, h, note, put, table } from "./dom.js";
+import { ask, changes, dotted, field, h, note, put, table } from "./dom.js";
 
 const ORIGINS = { DYNAMIC_TOPIC_CONFIG: "this topic", DYNAMIC_BROKER_CONFIG: "broker, dynamic", DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, dynamic", STATIC_BROKER_CONFIG: "broker's file", DEFAULT_CONFIG: "default" };
 
@@ -19,7 +19,7 @@ export function configs(root, { at, own, alters, signal }) {
     const shown = all.filter((each) => each.name.includes(word) && !(changed.checked && each.is_default));
     shown.sort((a, b) => isOwn(b) - isOwn(a) || a.is_default - b.is_default || a.name.localeCompare(b.name));
     put(host, table("Configs", [
-      ["Name", (each) => h(each.is_default ? "span" : "b", {}, each.name), "names"],
+      ["Name", (each) => h(each.is_default ? "span" : "b", {}, dotted(each.name)), "config"],
       ["Value", (each) => h("code", {}, each.is_sensitive ? "(secret)" : each.value ?? ""), "names"],
       ["Origin", (each) => ORIGINS[each.source] ?? each.source, "wide"],
       ...(alters ? [["", (each) => [!each.is_read_only && h("button", { type: "button", onclick: () => alter(each) }, "Change"), isOwn(each) && h("button", { type: "button", onclick: () => save(each.name, "DELETE") }, "Default")], "act stack"]] : []),

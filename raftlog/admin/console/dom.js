@@ -66,6 +66,9 @@ export function table(label, columns, rows, empty = "Nothing.") {
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
 }
 
+/** Return a dotted or underscored name that may break after its dots and underscores only. */
+export const dotted = (name) => name.split(/(?<=[._])/).flatMap((part, index) => (index ? [h("wbr"), part] : [part]));
+
 /** Return a link to a screen of the console; the parts are names as they are. */
 export function link(parts, ...children) {
   return h("a", { href: `#/${parts.map((each) => encodeURIComponent(each)).join("/")}` }, ...children);

@@ -23,11 +23,11 @@ export function overview(root, _parts, signal) {
     chart("Bytes", [["in", (each) => each.bytes_in], ["out", (each) => each.bytes_out]], (value) => `${bytes(value)}/s`),
     chart("Produce", [["p50", (each) => each.produce_p50_ms], ["p99", (each) => each.produce_p99_ms]], milliseconds),
     chart("Fetch", [["p50", (each) => each.fetch_p50_ms], ["p99", (each) => each.fetch_p99_ms]], milliseconds, "with the time that it waited for records"),
-    chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster"),
-    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since the page was opened"),
+    chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster", 2),
+    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since the page was opened", 2),
   ];
   const title = h("h2", {}, "Last minutes");
-  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), leaving, h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
+  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns nodes" }, nodes, quorum), leaving, h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
 
   const showHealth = changes((found) => drawHealth(health, found));
   const showNodes = changes((found) => drawNodes(nodes, found, look));
@@ -47,7 +47,7 @@ export function overview(root, _parts, signal) {
     drawing = 0;
     const now = kept.at(-1).at_ms;
     const span = Math.min(SPAN_MS, Math.max(LEAST_MS, now - kept[0].at_ms));
-    title.textContent = `Last ${plural(Math.round(span / 60_000), "minute")} of node ${session.me.node_id}`;
+    title.textContent = `Last ${span < 90_000 ? "minute" : plural(Math.round(span / 60_000), "minute")} of node ${session.me.node_id}`;
     for (const each of charts) each.draw(kept, now, span);
   }
   function sampled(sample) {
@@ -61,10 +61,14 @@ export function overview(root, _parts, signal) {
 }
 
 function drawHealth(section, found) {
-  section.className = `card health ${found.status}`;
+  const notes = found.reasons.filter((each) => each.code === "faults_enabled" && !each.count); // no fault is active
+  const reasons = found.reasons.filter((each) => !notes.includes(each));
+  const status = notes.length && !reasons.length ? "green" : found.status;
+  section.className = `card health ${status}`;
   const counts = [[found.topics, "topic"], [found.partitions, "partition"], [found.brokers.length, "broker"]];
-  put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[found.status]), `${WORDS[found.status]} `, h("small", {}, found.status)),
-    found.reasons.length ? h("ul", { class: "reasons" }, found.reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "No problems."),
+  put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[status]), `${WORDS[status]} `, h("small", {}, status)),
+    reasons.length ? h("ul", { class: "reasons" }, reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "No problems."),
+    notes.map((each) => h("p", { class: "quiet" }, each.message)),
     h("p", { class: "quiet" }, counts.map(([count, word]) => plural(count, word)).join(" · "), ` · cluster ${found.cluster_id ?? "?"} · controller ${found.controller_id ?? "none"}`));
 }
 
@@ -111,7 +115,7 @@ function drawQuorum(section, found) {
       ["Voter", (each) => `${each.node_id}${each.votes ? "" : " (observer)"}`],
       ["State", (each) => (each.state === "leads" ? h("b", {}, "★ leads") : each.state === "follows" ? "● follows" : each.state === "lags" ? "◐ lags" : each.state === "silent" ? "✕ silent" : each.state)],
       ["Lag", (each) => (each.lag === null ? "–" : plural(each.lag, "entry", "entries")), "number"],
-      ["Directory", (each) => each.directory_id ?? "–", "wide"],
+      ["Directory", (each) => each.directory_id ?? "–", "widest"],
       ["Last contact", (each) => (each.last_heard_ms_ago === null || each.state === "leads" ? "–" : each.last_heard_ms_ago < 1000 ? "now" : `${milliseconds(each.last_heard_ms_ago)} ago`), "wide"],
     ], members));
 }

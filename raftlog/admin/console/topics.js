@@ -23,13 +23,13 @@ export function topics(root, _parts, signal) {
     columns: [
       { title: "Topic", kind: "name", cell: (each) => link(["topics", each.topic_name], each.topic_name), sort: (each) => each.topic_name },
       { title: "Partitions", kind: "number", cell: (each) => number(each.partitions), sort: (each) => each.partitions },
-      { title: "Replicas", kind: "number wider", cell: (each) => each.replication_factor, sort: (each) => each.replication_factor },
+      { title: "Replicas", kind: "number slim wider", cell: (each) => each.replication_factor, sort: (each) => each.replication_factor },
       { title: "Records", kind: "number wide", cell: (each) => number(of(each, "records")), sort: (each) => of(each, "records") ?? -1 },
       { title: "Size", kind: "number", cell: (each) => bytes(of(each, "size_bytes")), sort: (each) => of(each, "size_bytes") ?? -1 },
-      { title: "Rate", kind: "number wide", cell: (each) => perSecond(of(each, "rate")), sort: (each) => of(each, "rate") ?? -1 },
+      { title: "Rate", kind: "number slim wide", cell: (each) => perSecond(of(each, "rate")), sort: (each) => of(each, "rate") ?? -1 },
       { title: "Cleanup", kind: "wider", cell: (each) => each.cleanup_policy, sort: (each) => each.cleanup_policy },
       { title: "Retention", kind: "wider", cell: retention, sort: (each) => (each.retention_ms === -1 ? Infinity : each.retention_ms ?? -1) },
-      { title: "Groups", kind: "number wider", cell: (each) => number(readers(each)), sort: readers },
+      { title: "Groups", kind: "number slim wider", cell: (each) => number(readers(each)), sort: readers },
       { title: "State", kind: "state-cell", cell: state, sort: (each) => -(each.leaderless * 1e6 + each.under_replicated) },
     ],
   });
@@ -84,9 +84,9 @@ function retention({ retention_ms: ms, retention_bytes: size }) {
 }
 
 function state(each) {
-  if (each.leaderless) return h("span", { class: "bad" }, `✕ ${number(each.leaderless)} offline`);
-  if (each.under_replicated) return h("span", { class: "warn" }, `◐ ${number(each.under_replicated)} under-replicated`);
-  return h("span", {}, "● in sync");
+  if (each.leaderless) return h("span", { class: "bad" }, `✕ ${number(each.leaderless)}`, h("span", { class: "word" }, " offline"));
+  if (each.under_replicated) return h("span", { class: "warn" }, `◐ ${number(each.under_replicated)}`, h("span", { class: "word" }, " under-replicated"));
+  return h("span", {}, "●", h("span", { class: "word" }, " in sync"));
 }
 
 function create() {
