@@ -88,7 +88,7 @@ class TruncatedBroker(ScriptedBroker):
 
 
 def test_a_log_with_other_records_before_the_position_is_noticed_by_the_epoch() -> None:
-    """The offsets alone do not show it: the log is longer than before. Later Fetches have the epoch of the last batch."""
+    """Offsets do not show it: the log is longer than before. The next Fetch has the epoch of the last batch."""
     with (
         TruncatedBroker() as broker,
         broker.cluster() as cluster,
