@@ -32,6 +32,7 @@ from raftlog.node import Node, NodeFailed, prepare_first_requests, warm_up
 if TYPE_CHECKING:
     from raftlog.admin.listener import AdminListener
     from raftlog.admin.view import FaultSwitch, NodeView
+    from raftlog.base.dev_cluster import DevCluster
 
 log = get_logger("node")
 
@@ -95,12 +96,13 @@ async def run(
     *,
     env: Env | None = None,
     faults: FaultSwitch | None = None,
+    dev: DevCluster | None = None,
     ready: Callable[[Node], None] | None = None,
 ) -> None:
     """Run one node until SIGTERM or SIGINT, then shut it down; a second signal stops it at once. Raise NodeFailed.
 
     The process is the node's own: its limits, its memory and its garbage collection are set up for it. `faults`
-    lets its admin API inject faults into `env`; for tests only.
+    lets its admin API inject faults into `env`; for tests only. `dev`: `raftlog dev` controls the node.
     """
     gc.enable()
     loop = asyncio.get_running_loop()
@@ -117,7 +119,7 @@ async def run(
         env.collect_garbage = _tune_garbage_collection()
 
     try:
-        await run_until(signals, config, env, faults=faults, ready=ready, opened=opened)
+        await run_until(signals, config, env, faults=faults, dev=dev, ready=ready, opened=opened)
     except NodeStuck:
         flush_log()
         os._exit(1)  # threads that hang on a disk would keep the process alive
@@ -135,6 +137,7 @@ async def run_until(
     env: Env,
     *,
     faults: FaultSwitch | None = None,
+    dev: DevCluster | None = None,
     ready: Callable[[Node], None] | None = None,
     opened: Callable[[], None] = lambda: None,
 ) -> None:
@@ -155,7 +158,7 @@ async def run_until(
             if why is None:
                 announcing = asyncio.ensure_future(_announce(node, ready))
                 try:
-                    await _open_doors(node, faults, doors)
+                    await _open_doors(node, doors, faults=faults, dev=dev)
                     opened()
                     why = await _first(node.failed, signals.get())
                 finally:
@@ -172,7 +175,9 @@ async def run_until(
         log.info("node_stopped")
 
 
-async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[AdminListener]) -> None:
+async def _open_doors(
+    node: Node, opened: list[AdminListener], *, faults: FaultSwitch | None, dev: DevCluster | None
+) -> None:
     """Open the ports that speak HTTP. Raise NodeFailed if a configured address is unavailable."""
     config = node.config
     if config.admin_listener is None and config.schema_registry_listener is None:
@@ -186,7 +191,7 @@ async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[Admin
         TokensUnusable,
     )
 
-    view = _view_of(node, faults)
+    view = replace(_view_of(node), faults=faults, dev=dev)
     for door in (ADMIN_DOOR, SCHEMA_DOOR):
         if door.address(config) is None:
             continue
@@ -207,7 +212,7 @@ async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[Admin
                 view.open_registry = listener.open_registry
 
 
-def _view_of(node: Node, faults: FaultSwitch | None) -> NodeView:
+def _view_of(node: Node) -> NodeView:
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
 
@@ -234,7 +239,6 @@ def _view_of(node: Node, faults: FaultSwitch | None) -> NodeView:
         lateness=node.env.lateness,
         history=node.metadata.history,
         bodies=account_of_bodies(max_bytes(config.raftlog_memory_max_bytes, node.env.memory_bytes)),
-        faults=faults,
         transactions=None if node.broker is None else node.broker.transactions.survey,
     )
 
