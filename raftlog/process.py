@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.disk import FOLDER_MODE, make_folders
@@ -91,18 +91,26 @@ class NodeStuck(NodeFailed):
     """The node did not stop in time: its threads hang on a disk."""
 
 
+class Controls(NamedTuple):
+    """Controls of a node in tests or in `raftlog dev`, for its admin API: its faults, and its cluster's process."""
+
+    faults: FaultSwitch | None = None
+    dev: DevCluster | None = None
+
+
+NO_CONTROLS: Final = Controls()
+
+
 async def run(
     config: NodeConfig,
     *,
     env: Env | None = None,
-    faults: FaultSwitch | None = None,
-    dev: DevCluster | None = None,
+    controls: Controls = NO_CONTROLS,
     ready: Callable[[Node], None] | None = None,
 ) -> None:
     """Run one node until SIGTERM or SIGINT, then shut it down; a second signal stops it at once. Raise NodeFailed.
 
-    The process is the node's own: its limits, its memory and its garbage collection are set up for it. `faults`
-    lets its admin API inject faults into `env`; for tests only. `dev`: `raftlog dev` controls the node.
+    The process is the node's own: its limits, its memory and its garbage collection are set up for it.
     """
     gc.enable()
     loop = asyncio.get_running_loop()
@@ -119,7 +127,7 @@ async def run(
         env.collect_garbage = _tune_garbage_collection()
 
     try:
-        await run_until(signals, config, env, faults=faults, dev=dev, ready=ready, opened=opened)
+        await run_until(signals, config, env, controls=controls, ready=ready, opened=opened)
     except NodeStuck:
         flush_log()
         os._exit(1)  # threads that hang on a disk would keep the process alive
@@ -136,8 +144,7 @@ async def run_until(
     config: NodeConfig,
     env: Env,
     *,
-    faults: FaultSwitch | None = None,
-    dev: DevCluster | None = None,
+    controls: Controls = NO_CONTROLS,
     ready: Callable[[Node], None] | None = None,
     opened: Callable[[], None] = lambda: None,
 ) -> None:
@@ -158,7 +165,7 @@ async def run_until(
             if why is None:
                 announcing = asyncio.ensure_future(_announce(node, ready))
                 try:
-                    await _open_doors(node, doors, faults=faults, dev=dev)
+                    await _open_doors(node, controls, doors)
                     opened()
                     why = await _first(node.failed, signals.get())
                 finally:
@@ -175,9 +182,7 @@ async def run_until(
         log.info("node_stopped")
 
 
-async def _open_doors(
-    node: Node, opened: list[AdminListener], *, faults: FaultSwitch | None, dev: DevCluster | None
-) -> None:
+async def _open_doors(node: Node, controls: Controls, opened: list[AdminListener]) -> None:
     """Open the ports that speak HTTP. Raise NodeFailed if a configured address is unavailable."""
     config = node.config
     if config.admin_listener is None and config.schema_registry_listener is None:
@@ -191,7 +196,7 @@ async def _open_doors(
         TokensUnusable,
     )
 
-    view = replace(_view_of(node), faults=faults, dev=dev)
+    view = replace(_view_of(node), faults=controls.faults, dev=controls.dev)
     for door in (ADMIN_DOOR, SCHEMA_DOOR):
         if door.address(config) is None:
             continue

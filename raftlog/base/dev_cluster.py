@@ -15,5 +15,5 @@ class DevCluster(Protocol):
     def ask(self, action: str, node_id: int | None = None) -> list[dict[str, Any]]:
         """Act on a node and return each node's state; `status` only returns it. Blocks. Raise DevRefused."""
 
-    def send(self, action: str, node_id: int) -> None:
-        """Request an action without waiting for the answer: the action may end this process. Raise DevRefused."""
+    def ask_soon(self, action: str, node_id: int) -> None:
+        """Request an action that may end this process, once the response has left. Its answer is ignored."""

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ REQUEST_S: Final = 2.0
 """How long a caller has for its line."""
 ANSWER_S: Final = 60.0
 """How long a node waits for the answer: an ordered stop takes its time."""
+RESPONSE_FIRST_S: Final = 0.2
+"""The time for a node's response to leave before the node is killed or paused."""
 CONNECT_S: Final = 0.2
 """How long a node's port may take to accept: it is on this machine."""
 
@@ -207,15 +210,16 @@ class DevSocket:
         except Failure as failure:
             raise DevRefused(str(failure)) from None
 
-    def send(self, action: str, node_id: int) -> None:
-        """Request an action without waiting for the answer. Raise DevRefused."""
-        try:
-            with socket.socket(socket.AF_UNIX) as caller, _reachable(self._folder) as address:
-                caller.settimeout(REQUEST_S)
-                caller.connect(address)
-                caller.sendall(json.dumps({"action": action, "node": node_id}).encode() + b"\n")
-        except OSError as error:
-            raise DevRefused(f"no `raftlog dev` runs in {self._folder}: {error.strerror}") from None
+    def ask_soon(self, action: str, node_id: int) -> None:
+        """Request an action after `RESPONSE_FIRST_S`, and ignore its answer."""
+
+        def ask_then() -> None:
+            with suppress(DevRefused):
+                self.ask(action, node_id)
+
+        later = threading.Timer(RESPONSE_FIRST_S, ask_then)
+        later.daemon = True
+        later.start()
 
 
 def is_running(folder: Path) -> bool:

@@ -111,7 +111,7 @@ def main(argv: Sequence[str]) -> None:
             _signals_ignored_at_end(),
             asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner,
         ):
-            runner.run(process.run(config, env=env, faults=faults, dev=dev))
+            runner.run(process.run(config, env=env, controls=process.Controls(faults, dev)))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     except (process.NodeFailed, OSError) as error:

@@ -57,6 +57,7 @@ def test_another_node_is_paused_killed_and_started_again(developed: AdminCluster
 
 def test_node_that_kills_itself_answers_before(developed: AdminCluster) -> None:
     """Another node starts it again."""
+    developed.wait_ready()
     assert act(Api(developed.admin_url(2)), 2, "kill") == 200
     other = Api(developed.admin_url(1))
     until(lambda: states(other)[2] == "down", "it is killed")

@@ -46,6 +46,7 @@ def test_node_is_killed_after_a_question_and_started_again(page: Any, developed:
 @pytest.mark.errors_expected
 def test_killed_node_of_the_page_says_where_to_continue(page: Any, developed: AdminCluster) -> None:
     """With a link to another node, which starts it again; then the page continues."""
+    developed.wait_ready()
     page.goto(f"{developed.admin_url(1)}/#/chaos")
     page.get_by_role("button", name="Kill node 1").click()
     page.get_by_role("dialog").get_by_text("Node 1 serves this page").wait_for()

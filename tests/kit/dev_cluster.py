@@ -14,7 +14,7 @@ SERVE_S = 0.05
 
 
 class DevAdminCluster(Controlled, AdminCluster):
-    """A cluster whose nodes reach the control."""
+    """A cluster of nodes that reach the control."""
 
 
 @contextmanager

@@ -13,13 +13,7 @@ import msgspec
 from raftlog.admin.errors import FORBIDDEN, ApiError, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.base.dev_cluster import DevCluster, DevRefused
-from raftlog.base.log import get_logger
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
-
-log = get_logger("admin")
-
-RESPONSE_FIRST_S: Final = 0.2
-"""The time for the response to leave before this node is killed or paused."""
 
 
 class DevNode(msgspec.Struct):
@@ -41,7 +35,7 @@ class DevNodes(msgspec.Struct):
 
 
 class DevAction(msgspec.Struct, forbid_unknown_fields=True):
-    """What happens to the node. `kill` is SIGKILL, `pause` is SIGSTOP; `restart` kills it first if it runs."""
+    """An action on a node. `kill` is SIGKILL, `pause` is SIGSTOP; `restart` kills it first if it runs."""
 
     action: Literal["kill", "pause", "resume", "restart", "stop"]
 
@@ -58,14 +52,15 @@ async def act_on_dev_node(call: Call) -> DevNodes:
     own, node_id, action = call.node.config.node_id, call.path["node_id"], call.body.action
     call.audit.update(node_id=node_id, action=action)
     if call.node.dev is None:
-        text = f"node {own} was not started by `raftlog dev`: only nodes of its clusters can be killed over HTTP"
+        text = (
+            f"node {own} was not started by `raftlog dev`: only nodes of its clusters can be killed over HTTP"
+        )
         raise ApiError(403, text, code=FORBIDDEN)
     states = await _ask(call.node.dev, "status")
     if all(each["node"] != node_id for each in states):
         raise not_found(f"node {node_id}")
     if node_id == own and action != "resume":
-        loop = asyncio.get_running_loop()
-        loop.call_later(RESPONSE_FIRST_S, _send, call.node.dev, action, node_id)
+        call.node.dev.ask_soon(action, node_id)
         return _nodes(call, states)
     return _nodes(call, await _ask(call.node.dev, action, node_id))
 
@@ -77,17 +72,8 @@ async def _ask(dev: DevCluster, action: str, node_id: int | None = None) -> list
         raise ApiError(409, str(refused)) from None
 
 
-def _send(dev: DevCluster, action: str, node_id: int) -> None:
-    try:
-        dev.send(action, node_id)
-    except DevRefused as refused:
-        log.warning("dev_action_not_sent", action=action, reason=str(refused))
-
-
 def _nodes(call: Call, states: list[dict[str, Any]]) -> DevNodes:
-    data = [
-        DevNode(each["node"], each["state"], each["pid"], each["kafka"], each["http"]) for each in states
-    ]
+    data = [DevNode(each["node"], each["state"], each["pid"], each["kafka"], each["http"]) for each in states]
     return DevNodes(call.node.config.node_id, enabled=True, data=data)
 
 
