@@ -6,13 +6,14 @@ member, which still has records and a session, can accept none of them. Records 
 whatever is said about them is answered without an error, as in Apache Kafka.
 
 A deleted group is made again under its name. Requests that the former group's coordinator has sent to the share
-coordinators come late, before or after the new group has states, and change nothing.
+coordinators come late, before or after the new group has states, and change nothing. In the end the group is deleted,
+and its states with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -28,6 +29,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.coordination.group_share_states import delete_question, initialize_question
 from raftlog.broker.handlers.shared.share_changes import share_keys
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -283,6 +285,18 @@ class ShareOffsets(Leaving):
         self.deletions += 1
         return 0
 
+    async def forget(self) -> None:
+        """Delete the group, and wait until its states are deleted with it."""
+        await self.loop.host("end").start(self.delete_group())
+        await self.cluster.until(
+            lambda: not any(self._states()), SERVED_S, "states are deleted with their group"
+        )
+
+    def _states(self) -> Iterator[SharePartitionKey]:
+        for each in self.cluster.running():
+            if each.node is not None and each.node.broker is not None:
+                yield from each.node.broker.context.share_states.keys()
+
     async def asked(
         self, api_key: int, version: int, message: Any, outcome: Outcome, *, gone: tuple[int, ...] = ()
     ) -> None:
@@ -342,6 +356,7 @@ async def share_offsets(loop: SimLoop, seconds: float = 6.0) -> Report:
     await scene.whole()
     scene.jobs.stopping = True
     await scene.cluster.until(lambda: scene.jobs.done, SERVED_S, "all is produced")
+    await scene.forget()
     report = await scene.end()
     seen = {"change": scene.changes, "refusal": scene.refused, "late request": scene.late}
     return replace(report, faults={**report.faults, **seen})
