@@ -203,6 +203,8 @@ async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[Admin
             log.warning("admin_listener_unavailable", reason=str(error), advice=f"set {door.setting}")
         else:
             opened.append(listener)
+            if door is SCHEMA_DOOR:
+                view.open_registry = listener.open_registry
 
 
 def _view_of(node: Node, faults: FaultSwitch | None) -> NodeView:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from raftlog.admin.limits import Limits
 from raftlog.admin.view import Accept, NodeView
@@ -181,6 +181,14 @@ class AdminListener(Guard):
         if self._importing is None:
             work = self._import(self._listening)
             self._importing = asyncio.get_running_loop().create_task(self.guarded_task(work))
+
+    async def open_registry(self) -> Any:
+        """Return the schema registry behind this port, None if it cannot be imported. The first use imports it."""
+        if self.server is None:
+            self.open_api()
+            assert self._importing is not None, "it is under way"
+            await asyncio.shield(self._importing)
+        return self._node.registry
 
     async def _import(self, listening: asyncio.Server | None) -> None:
         module = await asyncio.to_thread(import_module, self._door.module)

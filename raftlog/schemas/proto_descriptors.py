@@ -127,7 +127,8 @@ def _file(content: bytes) -> ProtoFile:
         for name, each in messages.items()
         if name not in entries
     }
-    return ProtoFile(package, tuple(imports), read, {name: _enum(each) for name, each in enums.items()})
+    named = {name: _enum(each) for name, each in enums.items()}
+    return ProtoFile(package, tuple(imports), read, named, tuple(messages))
 
 
 def _name_of(content: bytes) -> str:

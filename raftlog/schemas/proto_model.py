@@ -36,6 +36,10 @@ class ProtoFile(NamedTuple):
     imports: tuple[str, ...]
     messages: Mapping[str, Message]
     enums: Mapping[str, Mapping[int, str]]
+    declared: tuple[str, ...] = ()
+    """The names of all messages in the order of the file; of a descriptor also the entries of maps, which it has as
+    messages.
+    """
 
 
 def name_within(scope: str, name: str) -> str:

@@ -207,6 +207,19 @@ class RegistryState:
             above.append(Named(each.name, schema.text))
             walking.append(iter(schema.references))
 
+    def referred_to(self, wanted: Identified) -> list[Identified]:
+        """Return the schemas that a schema refers to, directly or through others. Raises SchemaError."""
+        found: dict[int, Identified] = {}
+        waiting = list(wanted.schema.references)
+        while waiting:
+            schema_id = self._version_referred_to(waiting.pop()).id
+            if schema_id not in found:
+                found[schema_id] = self.ids[schema_id]
+                waiting += found[schema_id].schema.references
+            if len(found) > MAX_REFERENCES:
+                raise too_large(f"it refers to more than {MAX_REFERENCES} schemas")
+        return list(found.values())
+
     def _version_referred_to(self, reference: Reference) -> Version:
         versions = self.subjects.get(reference.subject, {})
         version = versions.get(reference.version)

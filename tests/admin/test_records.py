@@ -12,7 +12,7 @@ import pytest
 
 from raftlog.admin.errors import ApiError
 from raftlog.admin.native import records
-from raftlog.admin.native.records import MAX_RECORD_BYTES, SLICE_BYTES, STEP_BYTES, shown
+from raftlog.admin.native.records import MAX_RECORD_BYTES, SLICE_BYTES, STEP_BYTES, Part, shown
 from raftlog.base.env import ThreadOffload
 from raftlog.records.batch import (
     EndTransactionMarker,
@@ -51,7 +51,7 @@ class FakeCall:
 async def read(call: Any, content: bytes, *, start: int = 0, most: int = 10, **more: int) -> dict[str, Any]:
     """Return the answer as a client parses it."""
     data = SimpleNamespace(error_code=0, records=content, high_watermark=9, log_start_offset=0)
-    found, _ = await shown(call, ("t", 0), data, start=start, most=most, **more)
+    found, _ = await shown(call, ("t", 0), data, Part(start, most, **more))
     answer: dict[str, Any] = json.loads(msgspec.json.encode(found))
     return answer
 

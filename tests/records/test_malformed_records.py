@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from raftlog.admin.native.records import shown
+from raftlog.admin.native.records import Part, shown
 from raftlog.base.config import TopicConfig
 from raftlog.base.env import ThreadOffload
 from raftlog.base.errors import CorruptMessage, KafkaError
@@ -202,7 +202,7 @@ async def test_the_http_api_names_each_and_shows_the_others(name: str, codec: in
     start, offsets, unreadable = 5, [], []
     for _ in range(10):
         data = SimpleNamespace(error_code=0, records=content, high_watermark=9, log_start_offset=0)
-        found, _ = await shown(FakeCall(), ("t", 0), data, start=start, most=most)  # type: ignore[arg-type]
+        found, _ = await shown(FakeCall(), ("t", 0), data, Part(start, most))  # type: ignore[arg-type]
         answer: dict[str, Any] = json.loads(msgspec.json.encode(found))
         offsets += [each["offset"] for each in answer["records"]]
         unreadable += answer["unreadable"]

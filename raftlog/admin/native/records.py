@@ -5,14 +5,21 @@ It shows records up to the high watermark, including those of open and aborted t
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 
 from raftlog.admin.broker_questions import list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
+from raftlog.admin.native.record_contents import (
+    Choices,
+    Contents,
+    Decoder,
+    ReadRecord,
+    as_read,
+    size_of,
+)
 from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
 from raftlog.base.turns import TurnCounter
@@ -43,7 +50,8 @@ LONGEST_WAIT_MS: Final = 10_000
 class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
     """From where, and how much at most. `max_bytes` counts what is fetched; one batch is always read whole.
 
-    `timestamp` (ms) instead of an offset: from the first record of that time or later, else from the end.
+    `timestamp` (ms) instead of an offset: from the first record of that time or later, else from the end. `decode`:
+    the decoder of values, and of keys unless `decode_key` names another.
     """
 
     offset: Annotated[str, msgspec.Meta(pattern="^(earliest|latest|[0-9]{1,18})$")] = "earliest"
@@ -51,28 +59,8 @@ class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
     max_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 100
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)] = 1 << 20
     timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_WAIT_MS)] = 0
-
-
-class Content(msgspec.Struct):
-    """Bytes: as STRING where they are UTF-8, else as BINARY in base64."""
-
-    type: str
-    data: str
-
-
-class ReadHeader(msgspec.Struct):
-    name: str
-    value: Content | None
-
-
-class ReadRecord(msgspec.Struct):
-    """One record. `timestamp` in ms since the epoch."""
-
-    offset: int
-    timestamp: int
-    key: Content | None
-    value: Content | None
-    headers: list[ReadHeader]
+    decode: Decoder | None = None
+    decode_key: Decoder | None = None
 
 
 class Unreadable(msgspec.Struct):
@@ -118,7 +106,8 @@ async def read_records(call: Call) -> Records:
         max_bytes=query.max_bytes,
         wait_ms=query.timeout_ms,
     )
-    records, _ = await shown(call, (topic, index), data[index], start=start, most=query.max_records)
+    part = Part(start, query.max_records, contents=contents_of(call, topic))
+    records, _ = await shown(call, (topic, index), data[index], part)
     return records
 
 
@@ -173,24 +162,26 @@ async def fetch(
     return {each.partition_index: each for each in response.responses[0].partitions}
 
 
-async def shown(
-    call: Call,
-    partition: tuple[str, int],
-    data: Any,
-    *,
-    start: int,
-    most: int,
-    room: int = MAX_SHOWN_BYTES,
-) -> tuple[Records, int]:
-    """Return the first records from an offset on of what was fetched, and their bytes. Raises ApiError.
+class Part(NamedTuple):
+    """The wanted part of a partition: from an offset on, at most so many records, in about so many bytes."""
+
+    start: int
+    most: int
+    room: int = MAX_SHOWN_BYTES
+    contents: Contents | None = None
+    """Decodes the records, and cuts large ones."""
+
+
+async def shown(call: Call, partition: tuple[str, int], data: Any, part: Part) -> tuple[Records, int]:
+    """Return the records that are wanted of what was fetched, and their bytes. Raises ApiError.
 
     It waits for other requests that read records, and takes turns of the loop. Raises ConnectionResetError when the
     client has left meanwhile.
     """
     topic, index = partition
     about = f"{topic}-{index}"
-    check(of_leader(data.error_code), about=f"{about} at offset {start}")
-    reading = _Reading(call, about, start, most, room)
+    check(of_leader(data.error_code), about=f"{about} at offset {part.start}")
+    reading = _Reading(call, about, part)
     async with call.node.reading_records:
         await reading.read(memoryview(data.records or b""))
     records = Records(
@@ -211,16 +202,15 @@ class _Reading:
     `encoded`: each record as the JSON of a ReadRecord. `next_offset`: where to continue, after any transaction markers.
     """
 
-    def __init__(self, call: Call, about: str, start: int, most: int, room: int) -> None:
+    def __init__(self, call: Call, about: str, part: Part) -> None:
         self._call = call
         self._about = about
-        self._most = most
-        self._room = room
+        self._part = part
         self._pace = TurnCounter(call, SLICE_BYTES)
         self._ended = False
         self.encoded: list[msgspec.Raw] = []
         self.unreadable: list[Unreadable] = []
-        self.next_offset = start
+        self.next_offset = part.start
         self.size = 0
 
     async def read(self, content: memoryview) -> None:
@@ -240,7 +230,7 @@ class _Reading:
     @property
     def _is_full(self) -> bool:
         count = len(self.encoded) + len(self.unreadable)
-        return self._ended or count >= self._most or self.size >= self._room
+        return self._ended or count >= self._part.most or self.size >= self._part.room
 
     async def _read_batch(self, header: BatchHeader, batch: Buffer) -> None:
         for record in iter_records_from(header, await self._opened(header, batch), self.next_offset):
@@ -248,7 +238,7 @@ class _Reading:
                 await self._pace.count(STEP_BYTES)
                 continue
             before = self.size
-            self._add(record)
+            await self._add(record)
             await self._pace.count(self.size - before)
             if self._is_full:
                 return
@@ -261,41 +251,33 @@ class _Reading:
         await self._call.turns.next()
         return plain
 
-    def _add(self, record: Record) -> None:
+    async def _add(self, record: Record) -> None:
         """Encode a record; if it is too large, end before it. Raise ApiError if it is the first."""
-        size = sum(len(each or b"") for each in (record.key, record.value))
-        size += sum(len(name) + len(value or b"") for name, value in record.headers)
-        if size > MAX_RECORD_BYTES:
-            if self.encoded:
-                self._ended = True  # the next request, which begins with it, fails
-                return
+        if self._part.contents is not None:
+            encoded = msgspec.json.encode(await self._part.contents.record(record))
+            size = len(encoded)
+        elif (size := size_of(record)) <= MAX_RECORD_BYTES:
+            encoded = msgspec.json.encode(as_read(record))
+        elif self.encoded:
+            self._ended = True  # the next request, which begins with it, fails
+            return
+        else:
             raise ApiError(
                 413,
                 f"the record of {self._about} at offset {record.offset} has {size} bytes, and at most "
                 f"{MAX_RECORD_BYTES} are shown: continue at offset {record.offset + 1}, or use a Kafka client",
             )
-        self.encoded.append(msgspec.Raw(msgspec.json.encode(_shown(record))))
+        self.encoded.append(msgspec.Raw(encoded))
         self.next_offset = record.offset + 1
         self.size += size
 
 
-def _shown(record: Record) -> ReadRecord:
-    return ReadRecord(
-        record.offset,
-        record.timestamp,
-        _content(record.key),
-        _content(record.value),
-        [ReadHeader(name, _content(value)) for name, value in record.headers],
-    )
-
-
-def _content(data: bytes | None) -> Content | None:
-    if data is None:
+def contents_of(call: Call, topic: str) -> Contents | None:
+    """Return what decodes the records of a request; None if its query names no decoder."""
+    value, key = call.query.decode, call.query.decode_key
+    if value is None and key is None:
         return None
-    try:
-        return Content("STRING", bytes(data).decode())
-    except UnicodeDecodeError:
-        return Content("BINARY", base64.b64encode(data).decode())
+    return Contents(call, topic, Choices(key or value, value or "auto"))
 
 
 ROUTES: Final = (

@@ -16,12 +16,15 @@ from raftlog.admin.broker_questions import by_leader, list_offsets
 from raftlog.admin.errors import INVALID, ApiError, Error, check
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.shared import topic_of
+from raftlog.admin.native.record_contents import Decoder
 from raftlog.admin.native.records import (
     MAX_BYTES,
     MAX_RECORDS,
     MAX_SHOWN_BYTES,
     SPECIAL,
+    Part,
     Records,
+    contents_of,
     fetch,
     shown,
 )
@@ -38,11 +41,13 @@ class Starts(msgspec.Struct, forbid_unknown_fields=True):
     """From where, and how much of each partition at most.
 
     `start`: PARTITION:WHERE,... with an offset, earliest, latest, -N for the last N offsets, or @MS for the first
-    record of that time or later.
+    record of that time or later. `decode`: the decoder of values, and of keys unless `decode_key` names another.
     """
 
     start: Annotated[str, msgspec.Meta(max_length=MAX_CHARS, pattern=f"^{START}(,{START})*$")]
     max_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 100
+    decode: Decoder | None = None
+    decode_key: Decoder | None = None
 
 
 class Unread(msgspec.Struct):
@@ -70,6 +75,7 @@ class _Reading:
         self.wanted = wanted
         self.answer = TopicRecords(self.topic, [], [], [])
         self._room = MAX_SHOWN_BYTES
+        self._contents = contents_of(call, self.topic)
 
     async def offsets(self) -> dict[int, int]:
         """Return the offset from which each partition is read; what has none fails."""
@@ -112,9 +118,8 @@ class _Reading:
                 continue
             try:
                 most = self.call.query.max_records
-                records, size = await shown(
-                    self.call, (self.topic, index), data, start=start, most=most, room=self._room
-                )
+                part = Part(start, most, self._room, self._contents)
+                records, size = await shown(self.call, (self.topic, index), data, part)
             except (ApiError, KafkaError) as error:
                 self.fail(index, error)
                 continue

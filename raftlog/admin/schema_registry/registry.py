@@ -51,7 +51,7 @@ class Registry:
         """
         self.store.demand_lead()
         demand_package(schema.kind)
-        return await self._in_thread(lambda: _prepared(schema, normalize=normalize))
+        return await self.in_thread(lambda: _prepared(schema, normalize=normalize))
 
     async def register(self, wanted: Registration) -> Version:
         """Return the version that the schema has in its subject, new or not. Raises SchemaError, NotLeading."""
@@ -107,7 +107,7 @@ class Registry:
                 continue
             parsed = await self.parse(state, new), await self.parse(state, old)
             compare = format_of(kind).incompatibilities
-            found += await self._in_thread(partial(differences, level, *parsed, compare))
+            found += await self.in_thread(partial(differences, level, *parsed, compare))
             if len(found) >= MOST_MESSAGES:
                 break
         return found[:MOST_MESSAGES]
@@ -121,14 +121,14 @@ class Registry:
             named = state.named(schema.references)
             work = partial(format_of(schema.kind).parse, schema.text, named)
             found = _Parsed(
-                await self._in_thread(work), len(schema.text) + sum(len(each.text) for each in named)
+                await self.in_thread(work), len(schema.text) + sum(len(each.text) for each in named)
             )
         self._parsed[wanted.identity] = found
         while sum(each.chars for each in self._parsed.values()) > PARSED_CHARS:
             self._parsed.popitem(last=False)
         return found.schema
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         """Return what `work` returns in a thread. Raise SchemaError 50002 if others keep it for too long.
 
         The caller may be cancelled, the work may not: then the next waits for its end all the same.
