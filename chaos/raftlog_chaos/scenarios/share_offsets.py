@@ -13,7 +13,7 @@ and its states with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -29,7 +29,6 @@ from raftlog.base.errors import (
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.coordination.group_share_states import delete_question, initialize_question
 from raftlog.broker.handlers.shared.share_changes import share_keys
-from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -289,13 +288,13 @@ class ShareOffsets(Leaving):
         """Delete the group, and wait until its states are deleted with it."""
         await self.loop.host("end").start(self.delete_group())
         await self.cluster.until(
-            lambda: not any(self._states()), SERVED_S, "states are deleted with their group"
+            lambda: not self._states_left(), SERVED_S, "states are deleted with their group"
         )
 
-    def _states(self) -> Iterator[SharePartitionKey]:
-        for each in self.cluster.running():
-            if each.node is not None and each.node.broker is not None:
-                yield from each.node.broker.context.share_states.keys()
+    def _states_left(self) -> int:
+        """Return the number of states that share coordinators have, of all groups."""
+        running = (each.node for each in self.cluster.running())
+        return sum(len(each.broker.context.share_states) for each in running if each and each.broker)
 
     async def asked(
         self, api_key: int, version: int, message: Any, outcome: Outcome, *, gone: tuple[int, ...] = ()
