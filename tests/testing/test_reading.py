@@ -66,7 +66,7 @@ def test_records_that_do_not_come_are_an_error_that_says_how_many_did(
 
 
 def test_a_topic_that_is_not_there_is_an_error_without_a_number(cluster: Cluster) -> None:
-    """Nothing is waited for, and the topic is not created."""
+    """At once: the topic is not created, and no record is waited for."""
     topic = f"read-{uuid4().hex[:8]}"
     for _ in range(2):
         with pytest.raises(ClusterError, match=f"topic {topic} cannot be read"):
