@@ -229,8 +229,15 @@ class ShareReader:
         if self._session not in sessions or not self._request.is_awaited:
             raise ShareSessionNotFound("the share session has ended")
 
-    def _open(self, partition: SharedPartition) -> asyncio.Future[LedSharePartition]:
-        return asyncio.get_running_loop().create_task(self._get(partition))
+    def _open(self, partition: SharedPartition) -> Any:
+        """Return a share partition that is in use, or an error, or a coroutine that looks at the state first."""
+        if not self._session.is_checked(partition):
+            return self._get(partition)
+        try:
+            led = self._broker.share_partitions.at_hand(self._key(partition))
+        except KafkaError as error:
+            return error.with_traceback(None)
+        return self._get(partition) if led is None else led
 
     async def _get(self, partition: SharedPartition) -> LedSharePartition:
         """Return a share partition. A member that is new here may come after an administrator has set its offsets."""
