@@ -1,9 +1,10 @@
-// Records of a topic: looked at from somewhere, or live; searched, shown whole, copied as a command, produced.
+// Records of a topic: looked at from somewhere, or live; filtered, decoded, paged through, copied as a command, produced.
 
 import { ask as call, curlAuthorization, every, get, may, path, v3 } from "./api.js";
 import { ask, field, h, note, put, select } from "./dom.js";
-import { bytes, number, plural, quoted, time } from "./format.js";
+import { number, plural, quoted, time } from "./format.js";
 import { list } from "./list.js";
+import { brief, DECODERS, decoded, showCommands, showRecord, take, text } from "./record.js";
 
 const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
@@ -12,8 +13,6 @@ const TAIL_MS = 700;
 const MOST_AT_ONCE = 500;
 const CATCHING_UP = 5;
 const SHOWN_CHARS = 300;
-const WHOLE_CHARS = 200_000;
-const MOST_MATCHES = 200;
 
 let brokers = [];
 
@@ -37,24 +36,28 @@ export function records(root, name, { mine, first, signal }) {
   const most = select([[25, "25"], [100, "100"], [500, "500"]], { value: 100, "aria-label": "Records of each partition", onchange: read });
   const search = h("input", { type: "search", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
   const key = h("input", { type: "search", placeholder: "Filter by key", "aria-label": "Filter records by key", oninput: draw, spellcheck: "false" });
+  const keyAs = select(DECODERS, { value: "auto", "aria-label": "Decode keys as", onchange: read });
+  const valueAs = select(DECODERS, { value: "auto", "aria-label": "Decode values as", onchange: read });
   const live = h("button", { type: "button", "aria-pressed": "false", title: "Go on from what is shown, as records come", onclick: () => (tail ? stop() : follow()) }, "▶ Live");
   const told = h("p", { class: "quiet", role: "status" });
   const rows = list({
     label: `Records of ${name}`,
     empty: "No record.",
-    opened: (record) => whole(name, record),
+    opened: (record) => showRecord(record, { name, commands: commandsOf, key: keyAs.value, value: valueAs.value }),
     columns: [
       { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
       { title: "Partition", kind: "number", cell: (each) => each.partition },
       { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
       { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
       { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
+      { title: "Decoded", kind: "decoded wide", cell: (each) => decoded(each.value) },
       { title: "Headers", kind: "text headers wide", cell: (each) => each.headers.map((one) => `${one.name}=${one.value ? text(one.value) : "∅"}`).join(" ").slice(0, SHOWN_CHARS) },
     ],
   });
   put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search, key,
-    h("button", { type: "button", onclick: () => whole(name, null, command()) }, "As a command"),
-    may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")), rows.element, told);
+    h("button", { type: "button", onclick: () => showCommands(command()) }, "As a command"),
+    may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")),
+    h("div", { class: "bar" }, h("label", {}, "Keys as ", keyAs), h("label", {}, "Values as ", valueAs)), rows.element, told);
 
   function look() {
     offset.hidden = from.value !== "offset";
@@ -81,7 +84,7 @@ export function records(root, name, { mine, first, signal }) {
   async function ask_(starts, max, signal_) {
     const found = [], failures = [], passed = [], further = new Map(), ends = new Map();
     for (let left = starts, turn = 0; left.length && turn < MOST_TURNS; turn++) {
-      const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max });
+      const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max, decode: valueAs.value, decode_key: keyAs.value });
       const answer = await get(`${path("v1", "topics", name, "records")}?${query}`, signal_);
       for (const each of answer.data) {
         found.push(...take(each.partition_id, each));
@@ -150,6 +153,12 @@ export function records(root, name, { mine, first, signal }) {
     draw();
   }
 
+  /** The commands that read one record. */
+  const commandsOf = (record) => [
+    `curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1&decode=${valueAs.value}`)}`,
+    `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
+  ];
+
   function command() {
     const index = chosen()[0];
     const query = from.value === "offset" ? `offset=${offset.value || 0}` : from.value === "time" && since.value ? `timestamp=${new Date(since.value).getTime()}` : `offset=earliest`;
@@ -162,110 +171,6 @@ export function records(root, name, { mine, first, signal }) {
 }
 
 const sorted = (found, newest) => found.sort((a, b) => (newest ? -1 : 1) * (a.timestamp - b.timestamp || a.partition - b.partition || a.offset - b.offset));
-
-function take(partition, answer) {
-  return answer.records.map((each) => ({ ...each, partition, searchedKey: each.key ? text(each.key).toLowerCase() : "", searched: [each.key, each.value, ...each.headers.map((one) => one.value)].map((one) => (one ? text(one) : "")).concat(each.headers.map((one) => one.name)).join("\n").toLowerCase() }));
-}
-
-/** Content as text: what is no UTF-8 as hexadecimal bytes. */
-function text(content) {
-  if (content.type === "STRING") return content.data;
-  return [...atob(content.data)].map((each) => each.charCodeAt(0).toString(16).padStart(2, "0")).join(" ");
-}
-
-const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : text(content).slice(0, SHOWN_CHARS));
-
-function whole(name, record, commands) {
-  const given = commands ?? [
-    `curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1`)}`,
-    `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
-  ];
-  const part = (title, content) => [h("h3", {}, title), content === null ? h("p", { class: "quiet" }, "null") : body(content)];
-  ask(record ? `Record ${number(record.offset)} of partition ${record.partition}` : "As a command", [
-    record && [h("p", { class: "quiet" }, time(record.timestamp)), part("Key", record.key), part("Value", record.value),
-      record.headers.length > 0 && [h("h3", {}, "Headers"), h("dl", { class: "pairs" }, record.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, each.value ? text(each.value) : "null")]))], h("h3", {}, "As a command")],
-    given.map((each) => h("div", { class: "command" }, h("code", {}, each), h("button", { type: "button", onclick: () => copy(each) }, "Copy"))),
-  ]);
-}
-
-async function copy(words) {
-  try {
-    await navigator.clipboard.writeText(words);
-    note("Copied.");
-  } catch {
-    note("The browser does not let a page copy here; mark the line and copy it.", "bad");
-  }
-}
-
-function body(content) {
-  const shown = text(content);
-  if (content.type === "STRING" && /^\s*[[{]/.test(shown)) {
-    try {
-      const value = JSON.parse(shown, digits);
-      return h("div", { class: "json" }, searched(value), h("details", {}, h("summary", {}, "raw"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
-    } catch {
-      // not JSON after all
-    }
-  }
-  return [h("pre", {}, shown.slice(0, WHOLE_CHARS)), h("p", { class: "quiet" }, content.type === "STRING" ? plural(shown.length, "character") : `${bytes(Math.ceil((shown.length + 1) / 3))}, not UTF-8, shown as hex`)];
-}
-
-/** A number as it is written, where JavaScript would round it. */
-class Digits {
-  constructor(source) {
-    this.source = source;
-  }
-}
-
-const digits = (_key, value, context) => (typeof value === "number" && context?.source && String(value) !== context.source ? new Digits(context.source) : value);
-
-/** A tree with a search, which shows the fields whose path or value has the words, wherever they are folded. */
-function searched(value) {
-  if (value === null || typeof value !== "object" || value instanceof Digits) return tree(value);
-  const whole = tree(value), found = h("div", { role: "status" });
-  const look = (event) => {
-    const words = event.target.value.toLowerCase();
-    const fields = words ? matches(value, words) : [];
-    whole.hidden = words !== "";
-    put(found, words && [h("p", { class: "quiet" }, plural(fields.length, "field"), fields.length === MOST_MATCHES && ", perhaps more"),
-      fields.map(([at, leaf]) => h("div", { class: "leaf" }, h("span", { class: "name" }, `${at}: `), scalar(leaf)))]);
-  };
-  return [h("input", { type: "search", placeholder: "Search in the JSON", "aria-label": "Search in the JSON", oninput: look, spellcheck: "false" }), found, whole];
-}
-
-function matches(value, words) {
-  const found = [], left = [["", value]];
-  while (left.length && found.length < MOST_MATCHES) {
-    const [at, each] = left.pop();
-    if (each !== null && typeof each === "object" && !(each instanceof Digits)) {
-      const inside = Object.entries(each).map(([name, one]) => [Array.isArray(each) ? `${at}[${name}]` : at ? `${at}.${name}` : name, one]);
-      for (const one of inside.reverse()) left.push(one);
-    } else if (`${at}: ${each instanceof Digits ? each.source : each}`.toLowerCase().includes(words)) found.push([at, each]);
-  }
-  return found;
-}
-
-function scalar(value) {
-  if (value instanceof Digits) return h("span", { class: "json-number" }, value.source);
-  return h("span", { class: `json-${value === null ? "null" : typeof value}` }, JSON.stringify(value));
-}
-
-function tree(value, name, depth = 0) {
-  const label = name === undefined ? null : h("span", { class: "name" }, `${name}: `);
-  if (value === null || typeof value !== "object" || value instanceof Digits) return h("div", { class: "leaf" }, label, scalar(value));
-  const entries = Object.entries(value);
-  const kind = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
-  const folded = h("details", { open: depth < 2 && entries.length <= 50 }, h("summary", {}, label, kind));
-  let made = false;
-  const make = () => {
-    if (made || !folded.open) return;
-    made = true;
-    folded.append(...entries.slice(0, 1000).map(([key, each]) => tree(each, key, depth + 1)));
-  };
-  folded.addEventListener("toggle", make);
-  make();
-  return folded;
-}
 
 function produce(name, count, done) {
   const types = () => [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"]];
