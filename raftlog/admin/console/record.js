@@ -1,7 +1,7 @@
 // One record: its key, value and headers as text or as decoded JSON, with the decoder that was used; sent again, saved.
 
-import { get, path } from "./api.js";
-import { ask, h, note, put, select } from "./dom.js";
+import { blob, get, path, post, session } from "./api.js";
+import { ask, field, h, note, put, select } from "./dom.js";
 import { bytes, number, plural, time } from "./format.js";
 
 const SHOWN_CHARS = 300;
@@ -44,7 +44,8 @@ export function showRecord(record, at) {
   const where = path("v1", "topics", at.name, "partitions", record.partition, "records");
   const key = select(DECODERS, { value: at.key, "aria-label": "Show the key as", onchange: again });
   const value = select(DECODERS, { value: at.value, "aria-label": "Show the value as", onchange: again });
-  const part = (title, chooser, content) => [h("h3", {}, title, " ", chooser), content === null ? h("p", { class: "quiet" }, "null") : [about(content), body(content)]];
+  const saved = (title) => h("button", { type: "button", onclick: () => saveContent(at.name, record, title.toLowerCase()) }, `Download ${title.toLowerCase()}`);
+  const part = (title, chooser, content) => [h("h3", { class: "bar" }, title, chooser, content && saved(title)), content === null ? h("p", { class: "quiet" }, "null") : [about(content), body(content)]];
   const fill = (shown) => put(host, h("p", { class: "quiet" }, time(shown.timestamp)), part("Key", key, shown.key), part("Value", value, shown.value),
     shown.headers.length > 0 && [h("h3", {}, "Headers"), h("dl", { class: "pairs" }, shown.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, each.value ? text(each.value) : "null", each.value?.is_cut && h("i", { class: "quiet" }, ` … ${bytes(each.value.size)}`))]))],
     h("h3", {}, "As a command"), commandLines(at.commands(record)));
@@ -60,7 +61,38 @@ export function showRecord(record, at) {
   }
 
   fill(record);
-  return ask(`Record ${number(record.offset)} of partition ${record.partition}`, host);
+  const buttons = session.me.changes && h("p", {}, h("button", { type: "button", onclick: () => (dialog.close(), sendAgain(record, at)) }, "Send again"));
+  const dialog = ask(`Record ${number(record.offset)} of partition ${record.partition}`, [host, buttons]);
+}
+
+/** Write the record again, once the user has said where to. */
+function sendAgain(record, { name, sent = () => {} }) {
+  ask(`Send record ${number(record.offset)} again`, [
+    h("p", {}, `The node writes a new record with the same key, value and headers, and the time of now. Consumers read it once more.`),
+    field("To topic", h("input", { name: "topic", value: name, required: true, spellcheck: "false" })),
+    field("Partition", h("input", { name: "partition", type: "number", min: 0, placeholder: "by key" })),
+  ], { button: "Send again", ready: (given) => given.topic !== "", send: async (given) => {
+    const body = { offset: record.offset, topic_name: given.topic, partition_id: given.partition === "" ? null : Number(given.partition) };
+    const report = await post(path("v1", "topics", name, "partitions", record.partition, "resend"), body);
+    note(`Written to partition ${report.partition_id} of ${given.topic} at offset ${number(report.offset)}.`);
+    sent();
+  } });
+}
+
+async function saveContent(name, record, part) {
+  try {
+    const query = new URLSearchParams({ offset: record.offset, part });
+    save(await blob(`${path("v1", "topics", name, "partitions", record.partition, "content")}?${query}`), `${name}-${record.partition}-${record.offset}.${part}`);
+  } catch (error) {
+    note(error.message, "bad");
+  }
+}
+
+/** Have the browser save bytes under a name. */
+export function save(content, name) {
+  const url = URL.createObjectURL(content);
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 export const showCommands = (commands) => ask("As a command", commandLines(commands));

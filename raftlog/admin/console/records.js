@@ -5,12 +5,15 @@ import { ask, field, h, note, put, select } from "./dom.js";
 import { number, plural, quoted, time } from "./format.js";
 import { list } from "./list.js";
 import { brief, DECODERS, decoded, showCommands, showRecord, take, text } from "./record.js";
+import { download, search as searchTopic } from "./scan.js";
 
 const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
 const MOST_TURNS = 20;
 const TAIL_MS = 700;
 const MOST_AT_ONCE = 500;
+const WIDEST = 1000;
+const MOST_WINDOWS = 20;
 const CATCHING_UP = 5;
 const SHOWN_CHARS = 300;
 
@@ -27,7 +30,7 @@ export function records(root, name, { mine, first, signal }) {
   const count = first.partitions;
   get(v3("brokers"), signal).then((found) => (brokers = found.data), () => {});
   let kept = [], shown = [], tail = null, reading = new AbortController(), whole_ = Promise.resolve();
-  let next = new Map(), behind = 0, unread = [];
+  let next = new Map(), firsts = new Map(), begins = new Map(), behind = 0, unread = [];
   const from = select([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]], { value: "latest", onchange: () => (look(), read()), "aria-label": "From" });
   const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": "Offset", onchange: read });
   const since = h("input", { type: "datetime-local", step: 1, "aria-label": "Time", onchange: read });
@@ -43,7 +46,7 @@ export function records(root, name, { mine, first, signal }) {
   const rows = list({
     label: `Records of ${name}`,
     empty: "No record.",
-    opened: (record) => showRecord(record, { name, commands: commandsOf, key: keyAs.value, value: valueAs.value }),
+    opened: open,
     columns: [
       { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
       { title: "Partition", kind: "number", cell: (each) => each.partition },
@@ -54,10 +57,18 @@ export function records(root, name, { mine, first, signal }) {
       { title: "Headers", kind: "text headers wide", cell: (each) => each.headers.map((one) => `${one.name}=${one.value ? text(one.value) : "∅"}`).join(" ").slice(0, SHOWN_CHARS) },
     ],
   });
+  const back = h("button", { type: "button", onclick: () => (whole_ = older()) }, "‹ Older"), on = h("button", { type: "button", onclick: () => (whole_ = newer()) }, "Newer ›");
+  const scanning = h("div");
+  const using = { name, count, open, decoders: () => ({ decode: valueAs.value, decode_key: keyAs.value }), signal };
   put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search, key,
     h("button", { type: "button", onclick: () => showCommands(command()) }, "As a command"),
     may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")),
-    h("div", { class: "bar" }, h("label", {}, "Keys as ", keyAs), h("label", {}, "Values as ", valueAs)), rows.element, told);
+    h("div", { class: "bar" }, back, on, h("label", {}, "Keys as ", keyAs), h("label", {}, "Values as ", valueAs),
+      h("button", { type: "button", onclick: () => searchTopic(scanning, using) }, "Search the topic"), h("button", { type: "button", onclick: () => download(using) }, "Download")), scanning, rows.element, told);
+
+  function open(record) {
+    showRecord(record, { name, commands: commandsOf, key: keyAs.value, value: valueAs.value, sent: () => tail || read() });
+  }
 
   function look() {
     offset.hidden = from.value !== "offset";
@@ -68,6 +79,8 @@ export function records(root, name, { mine, first, signal }) {
     const words = search.value.toLowerCase(), ofKey = key.value.toLowerCase();
     shown = words || ofKey ? kept.filter((each) => each.searched.includes(words) && each.searchedKey.includes(ofKey)) : kept;
     rows.set(shown.length, (index) => shown[index]);
+    back.disabled = Boolean(tail) || ![...firsts].some(([index, offset_]) => offset_ > (begins.get(index) ?? 0));
+    on.disabled = Boolean(tail);
     told.textContent = `${plural(shown.length, "record")}${words || ofKey ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}${tail && behind ? `, ${number(behind)} behind` : ""}. Uncommitted and aborted ones are shown too.${unread.length ? ` Not read: ${unread.slice(0, 3).join("; ")}` : ""}`;
   }
 
@@ -90,6 +103,7 @@ export function records(root, name, { mine, first, signal }) {
         found.push(...take(each.partition_id, each));
         passed.push(...each.unreadable.map((one) => `partition ${each.partition_id} at offset ${one.offset}: ${one.reason}`));
         further.set(each.partition_id, each.next_offset);
+        begins.set(each.partition_id, each.log_start_offset);
         ends.set(each.partition_id, each.high_watermark);
       }
       failures.push(...answer.failures);
@@ -119,10 +133,70 @@ export function records(root, name, { mine, first, signal }) {
       return;
     }
     if (mine_.signal.aborted || signal.aborted) return;
+    show(found, further, (index) => further.get(index));
+  }
+
+  /** Show a page of records: `further` has where each partition goes on, `begin(index)` where it began if it has none. */
+  function show(found, further, begin) {
     next = further;
+    firsts = new Map([...further.keys()].map((index) => [index, found.filter((each) => each.partition === index).reduce((least, each) => Math.min(least, each.offset), begin(index))]));
     kept = sorted(found, from.value === "latest");
     draw();
   }
+
+  /** Do the work of a page, alone: another reading ends it. */
+  async function page(work) {
+    stop(false);
+    reading.abort();
+    reading = new AbortController();
+    const mine_ = reading.signal;
+    told.textContent = "Reading …";
+    try {
+      await work(mine_);
+    } catch (error) {
+      if (!mine_.aborted) told.textContent = error.message;
+    }
+  }
+
+  /** Show the records before the page. Compaction leaves gaps, so further windows of offsets may be read. */
+  const older = () => page(async (mine_) => {
+    let found = [], window = Number(most.value), low = new Map(firsts);
+    for (let turn = 0; !found.length && turn < MOST_WINDOWS; turn++, window = WIDEST) {
+      const high = low;
+      low = new Map([...high].map(([index, end]) => [index, Math.max(Math.min(begins.get(index) ?? 0, end), end - window)]));
+      const spans = [...high].filter(([index, end]) => low.get(index) < end);
+      if (!spans.length) break;
+      found = await between(spans.map(([index, end]) => [index, low.get(index), end]), window, mine_);
+    }
+    if (mine_.aborted || signal.aborted) return;
+    const before = firsts;
+    show(found, new Map(before), (index) => low.get(index));
+    for (const [index, begin] of low) firsts.set(index, begin);
+    draw();
+  });
+
+  /** Read spans of offsets: [partition, begin, end]. */
+  async function between(spans, max, mine_) {
+    const found = [];
+    for (let left = spans, turn = 0; left.length && turn < MOST_TURNS; turn++) {
+      const { found: some, further } = await ask_(left.map(([index, begin]) => [index, begin]), max, mine_);
+      const ends = new Map(left.map(([index, , end]) => [index, end]));
+      found.push(...some.filter((each) => each.offset < ends.get(each.partition)));
+      left = left.map(([index, , end]) => [index, further.get(index) ?? end, end]).filter(([, begin, end]) => begin < end);
+    }
+    return found;
+  }
+
+  /** Show the records after the page. */
+  const newer = () => page(async (mine_) => {
+    const from_ = next;
+    const { found, further } = await ask_([...from_], most.value, mine_);
+    if (mine_.aborted || signal.aborted) return;
+    if (!found.length) {
+      note("There are no newer records yet.");
+      draw();
+    } else show(found, new Map([...from_, ...further]), (index) => from_.get(index));
+  });
 
   function stop(drawn = true) {
     tail?.abort();
