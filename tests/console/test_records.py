@@ -40,7 +40,7 @@ class Records:
         write(self.api, self.name, content, **{"partition_id": 0, **more})
 
     def avro(self, schema: dict[str, Any], value: dict[str, Any]) -> bytes:
-        """Return a payload whose schema is registered."""
+        """Return a payload after its schema was registered."""
         client = SchemaRegistryClient({"url": self.cluster.schema_registry_url(1)})
         context = SerializationContext(self.name, MessageField.VALUE)
         payload = AvroSerializer(client, json.dumps(schema))(value, context)

@@ -68,7 +68,7 @@ class RecordEvent(ReadRecord, tag_field="event", tag="record", kw_only=True):
 
 
 class Progress(msgspec.Struct, tag_field="event", tag="progress"):
-    """How far the scan is: the next offset, and how many offsets of all partitions it has passed."""
+    """The next offset of a partition, and how many offsets of all partitions the scan has passed."""
 
     partition_id: int
     offset: int
