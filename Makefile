@@ -52,7 +52,7 @@ console-test: $(CONSOLE)
 celery-test: $(CELERY)
 	$(BIN)/python -m pytest -m nightly tests/testing/test_celery_example.py $(TEST)
 
-# `raftlog table`: kills at every step, two writers, and DuckDB and Polars, which read the tables.
+# `raftlog table`: kills at every step, two writers, S3, and DuckDB and Polars, which read the tables. About a minute.
 table-test: $(TABLES)
 	$(BIN)/python -m pytest -m tables tests/tables $(TEST)
 

@@ -4,8 +4,8 @@ Each part is a target of the Makefile, or a slice of its work; PARTS="demo sim" 
 which this machine lacks is reported as not run, which is no failure. The output of a part is printed as it comes, and
 kept in a file under --out.
 
-All parts take longer than a night. So each part that ends is a line of `ledger.jsonl` there, with its commit, and
-PARTS=--rest runs only what has not passed on this commit. The table shows the newest outcome of every part.
+All parts take a night, and with --long some days. Each part that ends is a line of `ledger.jsonl` there, with its
+commit, and PARTS=--rest runs only what has not passed on this commit. The table shows the newest outcome of every part.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Part(NamedTuple):
-    """A target, what it needs on the PATH, and variables that make it do all it can, or what takes hours (`long`).
+    """A target, what it needs on the PATH, and variables for a night, or for what takes hours (`long`).
 
     `slice`: this part does a share of the target's work, so that a night that ends early keeps the other shares.
     """
@@ -42,17 +43,34 @@ class Part(NamedTuple):
         return f"{self.target}-{self.slice}" if self.slice else self.target
 
 
-def _sliced_seeds(target: str, first: int, last: int, step: int) -> tuple[Part, ...]:
-    starts = range(first, last + 1, step)
+def _sliced_seeds(target: str, slices: int, seeds: int, long_seeds: int) -> tuple[Part, ...]:
+    """Return slices of so many seeds each, which are the first seeds of the long form's slices."""
     return tuple(
-        Part(target, variables=(f"SIM=--seeds {start}..{start + step - 1} --keep-going",), slice=number)
-        for number, start in enumerate(starts, 1)
+        Part(
+            target,
+            variables=(f"SIM=--seeds {first}..{first + seeds - 1} --keep-going",),
+            long=(f"SIM=--seeds {first}..{first + long_seeds - 1} --keep-going",),
+            slice=number + 1,
+        )
+        for number in range(slices)
+        for first in [1 + number * long_seeds]
     )
 
 
-FRAMES_AT_ONCE: Final = 2_000_000
+def _sliced_frames(slices: int, chunks: int, long_chunks: int) -> tuple[Part, ...]:
+    """Return slices of so many chunks of frames each, as `raftlog fuzz --first` counts them."""
+    return tuple(
+        Part(
+            "fuzz",
+            variables=(f"FRAMES={chunks * FRAMES_IN_CHUNK}", f"FUZZ=--first {number * long_chunks}"),
+            long=(f"FRAMES={long_chunks * FRAMES_IN_CHUNK}", f"FUZZ=--first {number * long_chunks}"),
+            slice=number + 1,
+        )
+        for number in range(slices)
+    )
+
+
 FRAMES_IN_CHUNK: Final = 20_000
-"""`raftlog fuzz --first` counts these."""
 EVERY_TEST = (
     "TEST=--on-disk --hypothesis-profile nightly -m 'not (spark or spark_kafka or tables or interop)'"
 )
@@ -64,8 +82,8 @@ PARTS = (
     Part("demo"),
     Part("docs"),
     Part("wheel"),
-    *_sliced_seeds("sim", 1, 600, 200),
-    *_sliced_seeds("sim-scenarios", 1, 300, 100),
+    *_sliced_seeds("sim", slices=3, seeds=50, long_seeds=200),
+    *_sliced_seeds("sim-scenarios", slices=3, seeds=6, long_seeds=100),
     Part("planted"),
     Part("chaos", variables=("CHAOS=--suite full",)),
     Part(
@@ -77,30 +95,26 @@ PARTS = (
     Part("api"),
     Part("turns"),
     Part("attack"),
-    *(
-        Part(
-            "fuzz",
-            variables=(
-                f"FRAMES={FRAMES_AT_ONCE}",
-                f"FUZZ=--first {number * (FRAMES_AT_ONCE // FRAMES_IN_CHUNK)}",
-            ),
-            slice=number + 1,
-        )
-        for number in range(10)
-    ),
-    Part("fuzz-live", variables=("FRAMES=2000000",)),
+    *_sliced_frames(slices=10, chunks=10, long_chunks=100),
+    Part("fuzz-live", variables=("FRAMES=400000",), long=("FRAMES=2000000",)),
     Part("slow"),
     Part("celery-test"),
     Part("table-test"),
     Part("console-test", needs=("chromium",)),
-    Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
-    Part("interop-go", needs=("go",), variables=("RAFTLOG_SOAK_SECONDS=3600",)),
+    Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=120",), long=("RAFTLOG_SLOW_SECONDS=600",)),
+    Part(
+        "interop-go",
+        needs=("go",),
+        variables=("RAFTLOG_SOAK_SECONDS=300",),
+        long=("RAFTLOG_SOAK_SECONDS=3600",),
+    ),
     Part("interop-java", needs=("java", "mvn")),
     Part("kafka-diff", needs=("java", "mvn")),
     Part(
         "kafka-generated",
         needs=("java", "mvn"),
-        variables=("GENERATED=--seed 1 --count 20000 --seconds 1200 --jobs 6",),
+        variables=("GENERATED=--seed 1 --count 20000 --seconds 240 --jobs 6",),
+        long=("GENERATED=--seed 1 --count 20000 --seconds 1200 --jobs 6",),
     ),
     Part("test-spark", needs=("java",)),
     Part("interop-spark", needs=("java", "mvn")),
@@ -282,7 +296,7 @@ def main() -> int:
         "--out", type=Path, default=ROOT / "nightly-runs", help="where what they print is kept"
     )
     parser.add_argument(
-        "--long", action="store_true", help="500 power cuts, which take five hours, and not ten"
+        "--long", action="store_true", help="more seeds, frames and power cuts, for some days"
     )
     parser.add_argument("--rest", action="store_true", help="only what has not passed on this commit")
     parser.add_argument(
@@ -295,8 +309,8 @@ def main() -> int:
     if given.summary:
         print(*as_summary(parts, ledger.newest()), sep="\n")
         return 0
-    out = given.out / time.strftime("%Y%m%d-%H%M%S")
-    out.mkdir(parents=True)
+    given.out.mkdir(parents=True, exist_ok=True)
+    out = Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=given.out))
     results: list[Result] = []
     try:
         for part in ledger.rest(parts, head()) if given.rest else parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -65,8 +65,8 @@ class Introduce(Protocol):
 class TransactionPort(Protocol):
     """Asks brokers about transactions, as a broker; see `hanging_transactions.py`. Raises KafkaError."""
 
-    async def all(self) -> list[TransactionalId]:
-        """Return every transactional id of the cluster."""
+    async def all(self, *, producer_ids: Collection[int] = ()) -> list[TransactionalId]:
+        """Return every transactional id of the cluster, or those with these producer ids."""
 
     async def open(self, listed: Iterable[TransactionalId]) -> Mapping[str, tuple[int, int]]:
         """Return (start ms, timeout ms) of the listed ids with an open transaction."""

@@ -155,6 +155,10 @@ class Session:
         if self.outcomes:
             summary(self.outcomes, (datetime.now(UTC) - began).total_seconds())
             self._write_summary(began)
+            for outcome in self.outcomes:
+                report = Path(outcome.folder) / run_folder.REPORT
+                if outcome.folder and report.exists():
+                    print(f"report: {report}")
         if interrupted:
             print("raftlog: interrupted; every node was taken down", file=sys.stderr)
             return exits.INTERRUPTED

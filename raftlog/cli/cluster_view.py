@@ -16,7 +16,7 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.group import groups_of
 from raftlog.cli.group_lookup import committed
 from raftlog.cli.partition import offsets_at
-from raftlog.cli.partition_view import Partition, partitions_in
+from raftlog.cli.partition_view import Partition, is_internal, partitions_in
 from raftlog.cli.target import Target
 from raftlog.client.metadata import LATEST, PartitionKey
 
@@ -24,14 +24,7 @@ MOST_GROUPS: Final = 200
 """Groups whose lag is looked up in a view: each costs a request."""
 MOST_PARTITIONS: Final = 5_000
 """Partitions whose end offsets are looked up in a view."""
-INTERNAL: Final = "__"
-"""How names of internal topics begin."""
 SHARE: Final = "share"
-
-
-def is_internal(topic: str) -> bool:
-    """Return whether a topic is the cluster's own."""
-    return topic.startswith(INTERNAL)
 
 
 @dataclass(frozen=True, slots=True)

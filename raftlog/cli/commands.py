@@ -39,6 +39,15 @@ class Entry(NamedTuple):
 FORMER: Final = {"transactions": "transaction"}
 """Earlier names of commands, which are still accepted, and their present names."""
 
+OTHER_WORDS: Final = {
+    "down": "dev stop",
+    "ps": "dev status",
+    "start": "dev",
+    "stop": "dev stop",
+    "up": "dev",
+}
+"""Names that other programs have for commands, and what to type here."""
+
 _TRY, _RUN, _ADMINISTER, _DATA, _PROVE = (
     "To try it",
     "To run it",
@@ -63,6 +72,9 @@ COMMANDS: Final[dict[str, Entry]] = {
         _RUN, "raftlog.cli.doctor.command:doctor", "Check this machine and the config of a node."
     ),
     "config": Entry(_RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset configs."),
+    "debug": Entry(
+        _ADMINISTER, "raftlog.cli.debug:debug", "Collect what a bug report needs, without secrets."
+    ),
     "status": Entry(_ADMINISTER, "raftlog.cli.status:status", "Show the state of a cluster on one screen."),
     "top": Entry(_ADMINISTER, "raftlog.cli.status:top", "Watch a cluster live: rates, lag, leaders."),
     "cluster": Entry(_ADMINISTER, "raftlog.cli.cluster:cluster", "Describe the cluster; is it healthy?"),

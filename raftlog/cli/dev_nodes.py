@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -141,6 +143,19 @@ def _is_mine(folder: Path) -> bool:
         return folder.lstat().st_uid == os.getuid()
     except OSError:  # its cluster ended
         return False
+
+
+def logs_at(ports: Collection[int]) -> list[Path]:
+    """Return the logs of the nodes of running clusters in temporary folders, for these ports."""
+    found: list[Path] = []
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*")):
+        if not _is_mine(folder):
+            continue
+        with suppress(Failure):
+            states = ask(folder, "status", timeout_s=1.0)
+            if any(int(str(each["kafka"]).rpartition(":")[2]) in ports for each in states):
+                found += [Path(each["log"]) for each in states]
+    return found
 
 
 def _ports_of(folder: Path) -> list[int]:

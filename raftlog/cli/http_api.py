@@ -101,7 +101,14 @@ class HttpApi:
         scope = found.get("scope") or {"clusters": {"kafka-cluster": found.get("cluster_id")}}
         return str(scope["clusters"]["kafka-cluster"] or "")
 
+    def text(self, path: str) -> str:
+        """Return a page that is no JSON, as /metrics, of the API at `url`. Raise Failure."""
+        return self._content(self.url, "GET", path, None, None).decode(errors="replace")
+
     def _ask(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> Any:
+        return _read(self._content(url, method, path, body, accepted))
+
+    def _content(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> bytes:
         try:
             address = urlsplit(url)
             port = address.port
@@ -143,7 +150,7 @@ class HttpApi:
             raise Failure(f"{url}: {self._why_nobody()}", exits.DENIED)
         if answer.status >= 400 and answer.status != accepted:
             raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
-        return _read(content)
+        return content
 
     def _why_nobody(self) -> str:
         if self.user:

@@ -13,9 +13,10 @@ import typer
 from raftlog.cli import exits
 from raftlog.cli.cluster import GREEN, Verdict, check_health
 from raftlog.cli.cluster_command import verb
-from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, is_internal, look, rates_between
+from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, look, rates_between
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_command import api_of
+from raftlog.cli.partition_view import is_internal
 from raftlog.cli.quorum import Quorum, quorum_of
 from raftlog.cli.rows import Form, print_object, print_table
 from raftlog.cli.target import Target
@@ -108,7 +109,7 @@ def watch(
 ) -> int:
     """Watch a cluster: records per second, lag and leaders, the busiest first. Ctrl-C ends it.
 
-    Without a terminal each view is printed below the one before.
+    Without a terminal the views are printed below each other.
     """
     try:
         if sys.stdout.isatty():

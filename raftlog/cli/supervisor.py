@@ -71,12 +71,13 @@ def _overrides_of(config: NodeConfig, number: int) -> dict[str, str]:
         "log.dirs": ",".join(f"{folder}-{node_id}" for folder in config.log_dirs),
         "metadata.log.dir": f"{config.metadata_log_dir}-{node_id}",
     }
-    if config.admin_listener is not None:
-        host, port = config.admin_listener
-        overrides["raftlog.admin.listener"] = format_address(host, _port(port, number))
-    if config.admin_advertised_listener is not None:
-        host, port = config.admin_advertised_listener
-        overrides["raftlog.admin.advertised.listener"] = format_address(host, _port(port, number))
+    for name, address in (
+        ("raftlog.admin.listener", config.admin_listener),
+        ("raftlog.admin.advertised.listener", config.admin_advertised_listener),
+        ("raftlog.schema.registry.listener", config.schema_registry_listener),
+    ):
+        if address is not None:
+            overrides[name] = format_address(address[0], _port(address[1], number))
     return overrides
 
 
@@ -94,8 +95,8 @@ def _port(port: int, number: int) -> int:
 
 def _ports_of(config: NodeConfig, number: int) -> list[int]:
     listeners = _client_listeners(config) if number else config.listeners
-    ports = [each.port for each in listeners] + ([config.admin_listener[1]] if config.admin_listener else [])
-    return [_port(port, number) for port in ports]
+    http = [each[1] for each in (config.admin_listener, config.schema_registry_listener) if each is not None]
+    return [_port(port, number) for port in [*(each.port for each in listeners), *http]]
 
 
 def main(config: NodeConfig, path: Path | None, overrides: Sequence[str], brokers: int) -> None:

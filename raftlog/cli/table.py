@@ -51,7 +51,7 @@ RegistryUrl = Annotated[
     typer.Option(
         "--registry",
         metavar="URL",
-        help="of schemas: values become columns (Avro); default: values are bytes",
+        help="of schemas: values become columns; default: values are bytes",
     ),
 ]
 Every = Annotated[float, typer.Option("--every", metavar="S", min=0.1, help="commit after so many seconds")]

@@ -12,6 +12,7 @@ from raftlog.cli.client_settings import read_settings
 from raftlog.cli.cluster_command import Topic, Topics, noun, verb
 from raftlog.cli.effective_settings import change_settings, settings_of
 from raftlog.cli.exits import Failure
+from raftlog.cli.partition_view import is_internal
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target, print_results
 from raftlog.client.metadata import PartitionKey
@@ -76,8 +77,13 @@ def create(
 
 
 @verb(topic, "list", prints_rows=True)
-def list_topics(target: Target, *, form: Form) -> None:
-    """List topics with their partitions and replication factors."""
+def list_topics(
+    target: Target,
+    *,
+    internal: Annotated[bool, typer.Option("--internal", help="internal topics, too")] = False,
+    form: Form,
+) -> None:
+    """List topics with their partitions and replication factors; internal topics on request."""
     rows = [
         {
             "topic": name,
@@ -85,6 +91,7 @@ def list_topics(target: Target, *, form: Form) -> None:
             "replication_factor": found.replication_factor,
         }
         for name, found in sorted(target.topics().items())
+        if internal or not is_internal(name)
     ]
     print_rows(rows, form, ("topic", "partitions", "replication_factor"))
 

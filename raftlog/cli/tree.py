@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from raftlog.cli import exits
-from raftlog.cli.commands import FORMER, Entry
+from raftlog.cli.commands import FORMER, OTHER_WORDS, Entry
 from raftlog.cli.printable import printable
 
 _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -83,6 +83,9 @@ class Tree(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Put the real command in the place of its stand-in."""
         args = [FORMER.get(args[0], args[0]), *args[1:]]
+        if args[0] in OTHER_WORDS:
+            meant = f"raftlog {OTHER_WORDS[args[0]]}"
+            raise _USAGE_ERROR(f"No such command '{args[0]}'. Did you mean `{meant}`?", ctx=ctx)
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None and name in self.entries:
             command = load(self.entries[name], name)

@@ -100,6 +100,8 @@ class WalkRules(NamedTuple):
     """How far in the future."""
     codec: int = KEEP_CODEC
     """Batches of other codecs are walked and recompressed."""
+    schema_fields: tuple[str, ...] = ()
+    """The fields of records that are checked by the schema registry, which takes several turns."""
 
     @classmethod
     def of(cls, config: TopicConfig) -> WalkRules:
@@ -113,8 +115,18 @@ class WalkRules(NamedTuple):
         bounds_time = before_ms < LONG_MAX or after_ms < TopicConfig.message_timestamp_after_max_ms
         is_compacted = "compact" in config.cleanup_policy
         past_ms = config.retention_ms // BELIEVED_AGE if config.retention_ms >= 0 else LONG_MAX
-        walks_all = is_compacted or (judges_time and bounds_time)
-        return cls(walks_all, judges_time, past_ms, BELIEVED_AHEAD_MS, codec_of(config))
+        fields = schema_fields(config)
+        walks_all = is_compacted or bool(fields) or (judges_time and bounds_time)
+        return cls(walks_all, judges_time, past_ms, BELIEVED_AHEAD_MS, codec_of(config), fields)
+
+
+def schema_fields(config: TopicConfig) -> tuple[str, ...]:
+    """Return the fields of records, "key" and "value", that need a schema of the registry."""
+    fields = (
+        ("key", config.confluent_key_schema_validation),
+        ("value", config.confluent_value_schema_validation),
+    )
+    return tuple(field for field, is_checked in fields if is_checked)
 
 
 def max_decompressed_bytes(max_message_bytes: int) -> int:

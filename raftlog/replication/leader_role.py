@@ -40,6 +40,7 @@ from raftlog.metadata.image import PartitionState
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
 from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header, validate_produced
 from raftlog.records.validation import (
+    NeedsStepwiseValidation,
     RecordRules,
     must_be_walked,
     validate_small_batch,
@@ -152,6 +153,8 @@ class LeaderRole(ReadableRole):
             and must_be_walked(header, log.walk_rules, now_ms)
             and not log.producers.is_retry(header)
         ):
+            if log.walk_rules.schema_fields:
+                raise NeedsStepwiseValidation
             max_timestamp = validate_small_batch(header, records, RecordRules.of(log.config, now_ms))
         appended = log.append_as_leader(
             header, records, leader_epoch=self.leader_epoch, now_ms=now_ms, max_timestamp=max_timestamp

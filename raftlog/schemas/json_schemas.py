@@ -102,7 +102,7 @@ def parse(text: str, named: Sequence[Named]) -> Parsed:
         raise too_large("it is nested too deeply") from None
     parsed = Parsed(root, {each.name: loaded(each.text) for each in named})
     for reference in dict.fromkeys(_references(root)):
-        _resolve(parsed, root, reference)
+        resolve(parsed, root, reference)
     return parsed
 
 
@@ -141,7 +141,7 @@ def _references(root: Any) -> list[str]:
     return found
 
 
-def _resolve(parsed: Parsed, document: Any, reference: str) -> tuple[Any, Any]:
+def resolve(parsed: Parsed, document: Any, reference: str) -> tuple[Any, Any]:
     """Return the schema that a reference points to, and the document it is in. Raises SchemaError."""
     name, _, pointer = reference.partition("#")
     if name:
@@ -236,7 +236,7 @@ class _Comparison:
         passed = {start}
         while isinstance(at.schema, dict) and isinstance(at.schema.get("$ref"), str):
             self.count()
-            at = _At(*_resolve(parsed, at.document, at.schema["$ref"]))
+            at = _At(*resolve(parsed, at.document, at.schema["$ref"]))
             place = (id(at.schema), id(at.document))
             if place in passed:
                 at = at.into(True)

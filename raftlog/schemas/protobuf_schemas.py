@@ -8,7 +8,7 @@ limit than other schemas.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -83,7 +83,19 @@ def _check_numbers(found: ProtoFile) -> None:
             )
 
 
+def syntax_tree(text: str) -> Any:
+    """Return the tree of the package `proto-schema-parser` for a text within the limits. Raises SchemaError."""
+    _check_size(text)
+    return _parsed(text, lambda tree: tree)
+
+
 def _parse_text(text: str) -> ProtoFile:
+    found: ProtoFile = _parsed(text, lambda tree: _Reader(tree).file())
+    return found
+
+
+def _parsed(text: str, read: Callable[[Any], Any]) -> Any:
+    """Return what `read` makes of the syntax tree of a text. Raises SchemaError."""
     from proto_schema_parser.parser import Parser
 
     depth = 0
@@ -92,8 +104,7 @@ def _parse_text(text: str) -> ProtoFile:
         if depth > MAX_DEPTH:
             raise too_large(f"its messages are nested deeper than {MAX_DEPTH}")
     try:
-        parsed = Parser(setup_lexer=_raise_errors, setup_parser=_raise_errors).parse(text)
-        return _Reader(parsed).file()
+        return read(Parser(setup_lexer=_raise_errors, setup_parser=_raise_errors).parse(text))
     except RecursionError:
         raise too_large("it is nested too deeply") from None
     except SchemaError:

@@ -16,6 +16,7 @@ import fastavro
 import pyarrow as pa
 
 from raftlog.tables.misfits import Misfit
+from raftlog.tables.readers import Columns
 
 UTC_TIME: Final = pa.timestamp("us", tz="UTC")
 MAX_PRECISION: Final = 38
@@ -50,6 +51,13 @@ class Column(NamedTuple):
     convert: Convert | None = None
 
 
+class _Types(NamedTuple):
+    """The types with names in a schema, and the count of its columns."""
+
+    named: dict[str, Any]
+    columns: Columns
+
+
 class AvroReader:
     """Reads the values of one schema. Raise Misfit for a schema that is none."""
 
@@ -59,7 +67,7 @@ class AvroReader:
             for each in references:
                 fastavro.parse_schema(json.loads(each), named_schemas=named)
             self._schema = fastavro.parse_schema(json.loads(text), named_schemas=named)
-            column = _column(self._schema, named, ())
+            column = _column(self._schema, _Types(named, Columns()), ())
         except (
             ValueError,
             KeyError,
@@ -72,6 +80,10 @@ class AvroReader:
         self.type = column.type if is_record else pa.struct([pa.field("value", column.type)])
         convert = column.convert or _same
         self._convert: Convert = convert if is_record else lambda value: {"value": convert(value)}
+
+    def part(self, payload: bytes) -> tuple[AvroReader, bytes]:
+        """Return this reader for any value."""
+        return self, payload
 
     def read(self, payload: bytes) -> Any:
         """Return a value as a dict of Arrow's values. Raise Misfit."""
@@ -86,15 +98,19 @@ class AvroReader:
         return row
 
 
-def _column(node: Any, named: dict[str, Any], within: tuple[str, ...]) -> Column:
+def _column(node: Any, types: _Types, within: tuple[str, ...]) -> Column:
     """Return the column of a schema. `within` has the names of the records around it."""
     if isinstance(node, list):
-        return _union(node, named, within)
+        return _union(node, types, within)
     if isinstance(node, str):
-        return _column(named[node], named, within) if node in named else Column(_PLAIN.get(node, pa.string()))
+        return (
+            _column(types.named[node], types, within)
+            if node in types.named
+            else Column(_PLAIN.get(node, pa.string()))
+        )
     kind, logical = node["type"], node.get("logicalType")
-    if isinstance(kind, dict | list) or kind in named:
-        return _column(kind, named, within)
+    if isinstance(kind, dict | list) or kind in types.named:
+        return _column(kind, types, within)
     if logical == "decimal":
         precision, scale = node["precision"], node.get("scale", 0)
         return (
@@ -108,16 +124,16 @@ def _column(node: Any, named: dict[str, Any], within: tuple[str, ...]) -> Column
         return Column(_LOGICAL[logical])
     match kind:
         case "record" | "error":
-            return _record(node, named, within)
+            return _record(node, types, within)
         case "array":
-            return _array(_column(node["items"], named, within))
+            return _array(_column(node["items"], types, within))
         case "map":
-            return _map(_column(node["values"], named, within))
+            return _map(_column(node["values"], types, within))
     return Column(_PLAIN[kind])
 
 
-def _union(branches: list[Any], named: dict[str, Any], within: tuple[str, ...]) -> Column:
-    columns = [_column(each, named, within) for each in branches if each != "null"]
+def _union(branches: list[Any], types: _Types, within: tuple[str, ...]) -> Column:
+    columns = [_column(each, types, within) for each in branches if each != "null"]
     if len(columns) == 1:
         type_, convert = columns[0]
         return Column(
@@ -128,14 +144,13 @@ def _union(branches: list[Any], named: dict[str, Any], within: tuple[str, ...]) 
     return Column(pa.string(), lambda value: None if value is None else _as_json(value))
 
 
-def _record(node: Any, named: dict[str, Any], within: tuple[str, ...]) -> Column:
+def _record(node: Any, types: _Types, within: tuple[str, ...]) -> Column:
     name = node["name"]
     fields = node["fields"]
     if name in within or (within and not fields):
         return Column(pa.string(), _as_json)
-    columns = {each["name"]: _column(each["type"], named, (*within, name)) for each in fields}
-    if len({each.lower() for each in columns}) < len(columns):
-        raise ValueError(f"two fields of {name} differ in case only")
+    types.columns.add((each["name"] for each in fields), name)
+    columns = {each["name"]: _column(each["type"], types, (*within, name)) for each in fields}
     converts = {field: convert for field, (_, convert) in columns.items() if convert is not None}
     type_ = pa.struct([pa.field(field, column.type) for field, column in columns.items()])
     if not converts:

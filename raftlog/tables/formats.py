@@ -63,11 +63,10 @@ def open_destination(place: Place, topic: str, registry: str = "") -> Destinatio
 
     if not registry:
         return Destination(open_table(place, topic, SCHEMA))
-    from raftlog.tables.avro_values import AvroReader
     from raftlog.tables.registry import Registry
     from raftlog.tables.values import Values
 
-    values = Values(Registry(registry, time.sleep), AvroReader)
+    values = Values(Registry(registry, time.sleep))
     return Destination(
         open_table(place, topic, BASE), values, open_table(place, f"{topic}{DEAD_LETTERS}", DEAD)
     )

@@ -135,7 +135,7 @@ def open_catalog(to: str, catalog: str) -> Catalog:
     "" is a database in the folder of the tables. Raise StoreFailed, ValueError.
     """
     address = urlsplit(catalog)
-    properties = {"warehouse": to}
+    properties = {"warehouse": to, **_object_store()}
     try:
         if not catalog:
             folder = Path(urlsplit(to).path)
@@ -148,6 +148,12 @@ def open_catalog(to: str, catalog: str) -> Catalog:
         return load_catalog(CATALOG if "type" in properties else catalog, **properties)
     except _FAILURES as error:
         raise StoreFailed(_words(error)) from error
+
+
+def _object_store() -> dict[str, str]:
+    """Return the settings of an object store that other programs take from the environment, and pyiceberg does not."""
+    found = {"s3.endpoint": os.environ.get("AWS_ENDPOINT_URL"), "s3.region": os.environ.get("AWS_REGION")}
+    return {name: value for name, value in found.items() if value}
 
 
 def _head(table: IcebergTable) -> Head:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from raftlog.schemas.schema import Named
 from raftlog.tables.progress import TableError
 
 TIMEOUT_S: Final = 10.0
@@ -25,12 +26,12 @@ class RegistryFailed(TableError):
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema and the texts of those it refers to, in an order in which they can be parsed."""
+    """A schema and those it refers to, in an order in which they can be parsed."""
 
     kind: str
     """AVRO, JSON or PROTOBUF."""
     text: str
-    references: tuple[str, ...] = ()
+    references: tuple[Named, ...] = ()
 
 
 class Registry:
@@ -63,15 +64,15 @@ class Registry:
         references = tuple(dict.fromkeys(self._referred(found)))
         return RegisteredSchema(found.get("schemaType", "AVRO"), found["schema"], references)
 
-    def _referred(self, found: Any) -> Iterator[str]:
-        """Yield the texts of references, deepest first."""
+    def _referred(self, found: Any) -> Iterator[Named]:
+        """Yield the references, deepest first."""
         for each in found.get("references") or ():
             there = self._ask(
                 f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true"
             )
             if there is not None:
                 yield from self._referred(there)
-                yield str(there["schema"])
+                yield Named(str(each["name"]), str(there["schema"]))
 
     def _ask(self, path: str) -> Any:
         """Return a response's body, None for 404. Raise RegistryFailed after several attempts."""

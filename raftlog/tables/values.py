@@ -7,36 +7,44 @@ schema adds fields, and a field that it lacks is null. A schema that gives a fie
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
+from raftlog.tables.kinds import new_reader
 from raftlog.tables.misfits import Misfit
+from raftlog.tables.readers import Part, Reader
 from raftlog.tables.registry import Registry
 
 PREFIX: Final = struct.Struct(">bI")
 """The zero byte, and the id of the schema."""
-AVRO: Final = "AVRO"
 
 
 class Values:
     """Reads values by the schemas of a registry. `type` is the column's type by now, without fields at first."""
 
-    def __init__(self, registry: Registry, reader: Callable[[str, Sequence[str]], Any]) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.type: pa.StructType = pa.struct([])
-        self._registry, self._reader = registry, reader
-        self._readers: dict[int, Any] = {}
+        self._registry = registry
+        self._readers: dict[int, Reader | str] = {}
+        """The reader of each schema, or why there is none."""
+        self._parts: dict[Part, str] = {}
+        """The types of schemas that have their columns: "", or why they have none."""
 
     def read(self, value: bytes) -> Any:
         """Return a value as a dict. Raise Misfit, RegistryFailed."""
         if len(value) < PREFIX.size or value[0]:
             raise Misfit("its value does not begin with the id of a schema")
         _, schema_id = PREFIX.unpack_from(value)
-        found = self._readers.get(schema_id) or self._new_reader(schema_id)
-        if isinstance(found, Misfit):
-            raise found
-        return found.read(value[PREFIX.size :])
+        found = self._readers.get(schema_id) or self._find_reader(schema_id)
+        if isinstance(found, str):
+            raise Misfit(found)
+        part, payload = found.part(value[PREFIX.size :])
+        if part not in self._parts:
+            self._parts[part] = self._add_columns(schema_id, part)
+        if reason := self._parts[part]:
+            raise Misfit(reason)
+        return part.read(payload)
 
     def begin(self, type_: pa.DataType) -> None:
         """Take over the column that a table has. Raise Misfit if it is of bytes."""
@@ -46,22 +54,25 @@ class Values:
         """Ask the registry again for ids that it did not know."""
         self._registry.forget_unknown()
 
-    def _new_reader(self, schema_id: int) -> Any:
-        """Return the reader of a schema, for which the column has its fields from now on, or why there is none."""
+    def _find_reader(self, schema_id: int) -> Reader | str:
+        """Return the reader of a schema, or why there is none."""
         schema = self._registry.schema(schema_id)
         if schema is None:
-            return Misfit(f"the registry has no schema {schema_id}")
+            return f"the registry has no schema {schema_id}"
         try:
-            if schema.kind != AVRO:
-                raise Misfit(f"it is of kind {schema.kind}, and only {AVRO} is read")
-            reader = self._reader(schema.text, schema.references)
-            self.type = merged(self.type, reader.type, "value")
+            found: Reader | str = new_reader(schema)
         except Misfit as misfit:
-            found: Any = Misfit(f"schema {schema_id}: {misfit}")
-        else:
-            found = reader
+            found = f"schema {schema_id}: {misfit}"
         self._readers[schema_id] = found
         return found
+
+    def _add_columns(self, schema_id: int, part: Part) -> str:
+        """Let the column have the fields of a schema's type from now on; return "", or why it cannot."""
+        try:
+            self.type = merged(self.type, part.type, "value")
+        except Misfit as misfit:
+            return f"schema {schema_id}: {misfit}"
+        return ""
 
 
 def merged(there: pa.DataType, new: pa.DataType, path: str) -> Any:

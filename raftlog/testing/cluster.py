@@ -210,6 +210,11 @@ class Cluster:
     def bootstrap_servers(self) -> str:
         return ",".join(node.address for node in self.nodes.values())
 
+    @property
+    def servers(self) -> list[str]:
+        """The same as a list, for clients that take a text as a single server."""
+        return [node.address for node in self.nodes.values()]
+
     def node_addresses(self) -> list[NodeAddress]:
         """Return where others find each node."""
         return [

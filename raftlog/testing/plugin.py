@@ -148,6 +148,11 @@ class Raftlog:
         """The addresses for Kafka clients, host:port,..."""
         return _bootstrap_servers(self._nodes)
 
+    @property
+    def servers(self) -> list[str]:
+        """The same as a list, for clients that take a text as a single server, such as FastStream and aiokafka."""
+        return [each.address for each in self._nodes]
+
     def name(self, base: str) -> str:
         """Return another name that no other test has, for a topic, a group or a transactional id."""
         return f"{self.prefix}-{base}"

@@ -22,6 +22,7 @@ from raftlog.admin.kafka_rest.groups import (
 )
 from raftlog.admin.kafka_rest.shared import Page
 from raftlog.admin.limits import Limits
+from raftlog.admin.native.group_lines import GroupsPage, TopicOfGroup, list_group_lines
 from raftlog.admin.route import Call
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
@@ -55,6 +56,8 @@ class Brokers:
         """Answer as a broker would."""
         if api_key == ApiKey.FIND_COORDINATOR:
             return Answer(error_code=0, error_message=None, node_id=1)
+        if api_key == ApiKey.LIST_GROUPS:
+            return Answer(error_code=0, groups=(Answer(group_id="g"),))
         if api_key == ApiKey.DESCRIBE_GROUPS:
             return Answer(groups=(self._group,))
         if api_key == ApiKey.OFFSET_FETCH:
@@ -73,9 +76,11 @@ def _topic(name: str, partition: int, **found: int) -> Answer:
 def call(brokers: Brokers, **path: Any) -> Call:
     """A request to a node that knows topic t: broker 1 leads t-0, and t-1 has no leader."""
     states = (PartitionState((1, 2), (1,), 1, 3), PartitionState((2,), (2,), NO_BROKER, 3))
+    live: Any = {1: Answer(broker_id=1, fenced=False)}
     image = MetadataImage(
         offset=9,
         cluster_id="x",
+        brokers=live,
         topics={"t": TopicState("t", TOPIC_ID, states)},
         topic_names={TOPIC_ID: "t"},
     )
@@ -101,6 +106,26 @@ def test_uncommitted_partitions_are_counted_beside_the_lag() -> None:
     assert asyncio.run(get_lag_summary(call(Brokers([("t", 0)])))).uncommitted_partitions == 1
     both = asyncio.run(get_lag_summary(call(Brokers([("t", 0), ("t", 1), ("gone", 0)]))))
     assert both.uncommitted_partitions == 0
+
+
+def lines_of(committed: Iterable[tuple[str, int]], query: GroupsPage) -> Any:
+    """Return a page of groups, and its next."""
+    asked = call(Brokers(committed))
+    asked.query = query
+    found = asyncio.run(list_group_lines(asked))
+    return found.data, found.next
+
+
+def test_line_of_a_group_has_its_members_topics_and_lag() -> None:
+    """Lag is of partitions with a leader; a deleted topic is no topic of the group. A topic selects its readers."""
+    ((line,), following) = lines_of([("t", 0), ("t", 1), ("gone", 0)], GroupsPage())
+    assert (line.consumer_group_id, line.members, line.coordinator_id, line.lag) == ("g", 1, 1, 6)
+    assert line.topics == [TopicOfGroup("t", assigned_partitions=1, committed_partitions=2, lag=6)]
+    assert following is None
+    ((unread,), _) = lines_of([("t", 1)], GroupsPage(topic="t"))
+    assert (unread.lag, unread.topics[0].lag) == (None, None)
+    assert lines_of([("t", 0)], GroupsPage(topic="other")) == ([], None)
+    assert lines_of([("t", 0)], GroupsPage(after="g")) == ([], None)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,26 @@ def test_list_has_a_line_for_each_topic(node: Api, topic: str) -> None:
         "replication_factor": 3,
         "under_replicated": 0,
         "leaderless": 0,
+        "cleanup_policy": "delete",
+        "retention_ms": -1,
+        "retention_bytes": -1,
     }
+
+
+def test_topics_are_measured_page_by_page(node: Api, topic: str) -> None:
+    """Records, one replica's size and the end offsets; each page names the next until there is none."""
+    found, after, pages = {}, "", 0
+    while after is not None:
+        page = node.get(f"/v1/topic-measures?most=1&after={after}").body
+        found |= {each["topic_name"]: each for each in page["data"]}
+        after, pages = page["next"], pages + 1
+    assert pages >= len(found) >= 1
+    mine = found[topic]
+    assert (mine["records"], mine["end_offsets"], mine["unknown_partitions"]) == (3, 3, 0)
+    assert mine["size_bytes"] > 0
+    beyond = node.get("/v1/topic-measures?after=~").body
+    assert (beyond["data"], beyond["next"]) == ([], None)
+    assert node.get("/v1/topic-measures?most=501").status == 400
 
 
 def test_grid_shows_where_replicas_are_and_measures_on_request(node: Api, topic: str) -> None:
@@ -85,6 +104,7 @@ def test_response_has_the_rights_of_the_caller(node: Api) -> None:
     """Everything, where there are no rules; of a topic only when asked."""
     me = node.get("/v1/whoami").body
     assert (me["role"], me["changes"], me["topic"], me["faults_enabled"]) == ("operator", True, None, False)
+    assert me["authorizer_enabled"] is False
     assert "ALTER" in me["cluster"]
     assert "DELETE" in node.get("/v1/whoami?topic=orders&group=g").body["topic"]
 

@@ -213,9 +213,11 @@ def test_right_that_is_given_and_taken_decides(doors: Doors) -> None:
 FILTERED = {
     "list_topics",
     "list_groups",
+    "list_group_lines",
     "list_share_groups",
     "list_broker_replicas",
     "list_topic_lines",
+    "list_topic_measures",
     "list_all_topic_configs",
     "list_transactions",
     "find_hanging_transactions",

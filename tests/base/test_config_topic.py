@@ -24,10 +24,13 @@ from raftlog.base.errors import InvalidConfig
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
 from tests.kit.errors import raises_faults
 
+KAFKAS, OURS = 37, 5
+"""Topic configs: Apache Kafka's, and the five about schemas."""
+
 
 def test_there_are_all_topic_configs_of_kafka():
     """Clients expect DescribeConfigs to list them all (TopicConfig.java of Kafka 4, and the two of QuotaConfig)."""
-    assert len(settings_of(TopicConfig)) == 37
+    assert len(settings_of(TopicConfig)) == KAFKAS + OURS
 
 
 def test_an_untouched_topic_has_kafkas_documented_defaults():
@@ -154,7 +157,7 @@ def test_a_described_topic_says_where_each_value_comes_from():
             broker_dynamic={"log.index.interval.bytes": "9"},
         )
     }
-    assert len(rows) == 37
+    assert len(rows) == KAFKAS + OURS
     assert (rows["retention.ms"].value, rows["retention.ms"].source) == ("3", ConfigSource.DYNAMIC_TOPIC)
     assert rows["max.message.bytes"][1:3] == ("10", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert rows["index.interval.bytes"][1:3] == ("9", ConfigSource.DYNAMIC_BROKER)

@@ -64,7 +64,7 @@ def test_the_card_is_printed_and_written(alone: CommandLine, tmp_path: Path) -> 
     assert [each["outcome"] for each in card["histories"]] == ["kept", "differs, on purpose"]
     html = page.read_text()
     assert "<script" not in html and "http" not in html and BETTER in html
-    rows = alone.rows("topic", "list")
+    rows = alone.rows("topic", "list", "--internal")
     assert [each for each in rows if not each["topic"].startswith("__")] == []
 
 

@@ -105,6 +105,7 @@ ARGUMENTS: Final = {
 }
 """What each command is given here. Names that do not exist keep the cluster as it is."""
 OTHERS: Final = {
+    "debug bundle": "writes an archive without a broker, too",
     "context add": "only saves an address",
     "conformance": "compares answers, and has tests of its own",
     "pipeline archive": "a job of Spark",

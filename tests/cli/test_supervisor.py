@@ -50,6 +50,7 @@ def test_brokers_differ_in_id_ports_and_folders_and_share_a_rack_and_the_voters(
         3,
         raftlog_admin_listener="127.0.0.1:8085",
         raftlog_admin_advertised_listener="door:80",
+        raftlog_schema_registry_listener="127.0.0.1:8081",
         log_dirs="a,b",
     )
     assert [each.node_id for each in (first, second, third)] == [1, 2, 3]
@@ -62,6 +63,10 @@ def test_brokers_differ_in_id_ports_and_folders_and_share_a_rack_and_the_voters(
     assert [each.advertised_listeners[0].port for each in (first, second, third)] == [9092, 9102, 9112]
     assert [each.admin_listener for each in (first, second, third)] == [
         ("127.0.0.1", port) for port in (8085, 8095, 8105)
+    ]
+    assert [each.schema_registry_listener for each in (second, third)] == [
+        ("127.0.0.1", 8091),
+        ("127.0.0.1", 8101),
     ]
     assert [each.admin_advertised_listener for each in (second, third)] == [("door", 90), ("door", 100)]
     assert (second.log_dirs, second.metadata_log_dir) == (("/var/lib/a-2", "/var/lib/b-2"), "/var/lib/a-2")

@@ -20,6 +20,8 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(raftlog: CommandL
     assert (made.returncode, made.stdout) == (0, f"{name} created\n"), made.stderr
     listed = {"topic": name, "partitions": 2, "replication_factor": 3}
     raftlog.rows_once(lambda rows: listed in rows, "topic", "list")
+    assert not [each for each in raftlog.rows("topic", "list") if each["topic"].startswith("__")]
+    assert listed in raftlog.rows("topic", "list", "--internal")
     assert raftlog("topic", "add-partitions", name, "--num", "1").stdout == f"{name} has 3 partitions\n"
     described = [(number, [1, 2, 3]) for number in range(3)]
     raftlog.rows_once(

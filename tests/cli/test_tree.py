@@ -37,6 +37,10 @@ PROMISED = (
             "raftlog: No such command 'lst'. Did you mean 'list'? (see raftlog topic --help)\n",
         ),
         (["topic", "list", "--foo"], "raftlog: No such option: --foo (see raftlog topic list --help)\n"),
+        (
+            ["up"],
+            "raftlog: No such command 'up'. Did you mean `raftlog dev`? (see raftlog --help)\n",
+        ),
         (["topic", "create"], "raftlog: Missing argument 'TOPIC' (see raftlog topic create --help)\n"),
         (["dev", "--nodes", "many"], None),
         (["topic", "list", "-o", "xml"], None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.console.browser import ARGUMENTS, CHROMIUM
-from tests.kit.waits import poll_until
+from tests.kit.waits import poll_until, until
 
 COORDINATOR_COMES = (14, 15, 16)
 """Codes of Kafka: it loads, there is none, it is another."""
@@ -51,6 +52,17 @@ def api(own_cluster: AdminCluster) -> Api:
     url = own_cluster.admin_url(1)
     (found,) = Api(url).get("/v3/clusters").body["data"]
     return Api(url, f"/v3/clusters/{found['cluster_id']}")
+
+
+@pytest.fixture
+def topic(api: Api) -> str:
+    """A topic of three partitions with three replicas each. It stays, since a page may look at it until it closes."""
+    name = f"orders-{uuid.uuid4().hex[:6]}"
+    wanted = {"topic_name": name, "partitions_count": 3, "replication_factor": 3}
+    assert api.ask("POST", "/topics", wanted).status == 201
+    node = Api(f"http://{api.host}:{api.port}")
+    until(lambda: node.get(f"/v1/topics/{name}/replicas").status == 200, "the topic is known")
+    return name
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.console.conftest import group_of, queue_of, write
@@ -30,9 +31,17 @@ QUEUE = "work"
 
 
 @pytest.fixture(scope="module")
-def lived_in(own_cluster: AdminCluster) -> AdminCluster:
-    """A topic with a record in it, a group that reads it, and a hurt disk."""
-    url = own_cluster.admin_url(1)
+def lived_in() -> Iterator[AdminCluster]:
+    """A topic with a record in it, a group that reads it, an ACL, and a hurt disk."""
+    settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    with AdminCluster(3, settings=settings, faults=True) as running:
+        live_in(running)
+        yield running
+
+
+def live_in(cluster: AdminCluster) -> None:
+    """Make what the screens show."""
+    url = cluster.admin_url(1)
     (found,) = Api(url).get("/v3/clusters").body["data"]
     node, api = Api(url), Api(url, f"/v3/clusters/{found['cluster_id']}")
     wanted = {"topic_name": TOPIC, "partitions_count": 3, "replication_factor": 3}
@@ -40,10 +49,12 @@ def lived_in(own_cluster: AdminCluster) -> AdminCluster:
     until(lambda: node.get(f"/v1/topics/{TOPIC}/replicas").status == 200, "the topic is known")
     record = {"data": {"customer": {"name": "Ada"}, "lines": [1, None, True]}}
     write(api, TOPIC, record, partition_id=0, headers=[{"name": "source", "value": "c2hvcA=="}])
-    group_of(own_cluster, TOPIC, GROUP)
+    group_of(cluster, TOPIC, GROUP)
     queue_of(node, TOPIC, QUEUE)
+    rule = {"resource_type": "TOPIC", "resource_name": TOPIC, "pattern_type": "LITERAL"}
+    rule |= {"principal": "User:bob", "host": "*", "operation": "READ", "permission": "DENY"}
+    assert api.ask("POST", "/acls", rule).status == 201
     assert node.ask("POST", "/v1/faults", {"fault": "slow-disk", "seconds": 0.01}).status == 200
-    return own_cluster
 
 
 def press(name: str) -> Callable[[Any], None]:
@@ -90,6 +101,18 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "reset of a queue": (f"queues/{QUEUE}", "In flight", press("Reset offsets")),
     "record of a queue": (f"queues/{QUEUE}/{TOPIC}/0/0", "is available", None),
     "transactions": ("transactions", "No hanging transactions.", None),
+    "groups of a topic": (f"topics/{TOPIC}/groups", GROUP, None),
+    "brokers": ("brokers", "in service", None),
+    "broker": ("brokers/2", "online", None),
+    "configs of a broker": ("brokers/2/configs", "log.dirs", None),
+    "log levels": ("brokers/2/loggers", "A level holds", None),
+    "users": ("access", "No SCRAM users.", None),
+    "set a password": ("access", "No SCRAM users.", press("Set a password")),
+    "ACLs": ("access/acls", "User:bob", None),
+    "add an ACL": ("access/acls", "User:bob", press("Add an ACL")),
+    "quotas": ("access/quotas", "No quotas.", None),
+    "set a quota": ("access/quotas", "No quotas.", press("Set a quota")),
+    "delete a group": (f"groups/{GROUP}", "Lag by topic", press("Delete")),
     "why": ("why", "Broker 3", None),
     "why of a partition": (f"why/{TOPIC}/0", "it was created on", None),
     "why of a broker": ("why/1", "broker 1 was unfenced", None),

@@ -13,7 +13,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "base": frozenset(),
     "records": frozenset({"base"}),
     "protocol": frozenset({"base"}),
-    "schemas": frozenset({"base"}),
+    "schemas": frozenset({"base", "records"}),
     "sharing": frozenset({"base"}),
     "storage": frozenset({"base", "records"}),
     "security": frozenset({"base"}),
@@ -30,6 +30,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "protocol",
             "records",
             "replication",
+            "schemas",
             "security",
             "sharing",
             "storage",
@@ -67,7 +68,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
     "pipeline": frozenset({"base", "client", "protocol", "records"}),
-    "tables": frozenset({"base", "client", "records"}),
+    "tables": frozenset({"base", "client", "records", "schemas"}),
     "cli": frozenset(
         {
             "",
@@ -136,6 +137,7 @@ HOMES: dict[str, frozenset[str]] = {
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
     "fastavro": frozenset({"tables"}),
+    "google": frozenset({"tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
@@ -250,6 +252,7 @@ def test_every_import_is_declared():
         "raftlog",
         "raftlog_chaos",
         "re2",  # google-re2
+        "google",  # protobuf
         "pytest",  # only pytest loads the module that imports it
     }
     found = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from raftlog.base.config import NodeConfig, settings_of
+from raftlog.base.config import NodeConfig, TopicConfig, settings_of
 from tests.house.source import ROOT
 from tests.house.wording import Rates, count_words, rates_of
 
@@ -109,7 +109,7 @@ def _is_folder(name: str) -> bool:
 
 
 def _resolves(name: str, folder: Path) -> bool:
-    if name in MADE_BY_USERS or name in settings_of(NodeConfig):
+    if name in MADE_BY_USERS or name in settings_of(NodeConfig) or name in settings_of(TopicConfig):
         return True
     if MODULE.fullmatch(name):
         return _module_exists(name.split("."))

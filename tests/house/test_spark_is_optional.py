@@ -18,6 +18,9 @@ BLOCKED = (
     "polars",
     "pyiceberg",
     "sqlalchemy",
+    "fastavro",
+    "moto",
+    "boto3",
 )
 PROGRAM = f"""
 import importlib, sys

@@ -9,6 +9,8 @@ from tests.house.source import PACKAGE, judge, modules_under, nodes_of
 READERS = {
     "raftlog/admin/kafka_rest/records.py": "a reply says when it was made",
     "raftlog/admin/metrics_own.py": "how long a transaction has been open, for people",
+    "raftlog/admin/native/broker_facts.py": "shown beside the start of a process",
+    "raftlog/admin/native/measures.py": "dates a measurement, for rates on a page",
     "raftlog/admin/native/clock.py": "shows it",
     "raftlog/admin/native/overview.py": "shows it",
     "raftlog/admin/native/quorum.py": "how long ago a voter was heard of, for people",

@@ -126,9 +126,19 @@ def test_a_part_says_the_last_line_with_a_number_and_a_word(line: bytes, said: s
 def test_slices_of_a_target_have_names_of_their_own_and_overlap_nowhere() -> None:
     """The ledger knows a part by its name, so a name that is used twice would hide what did not run."""
     assert len({each.name for each in PARTS}) == len(PARTS)
-    assert len({(each.target, each.variables) for each in PARTS}) == len(PARTS)
-    fuzz = [each.variables for each in PARTS if each.target == "fuzz"]
-    assert fuzz[:2] == [("FRAMES=2000000", "FUZZ=--first 0"), ("FRAMES=2000000", "FUZZ=--first 100")]
+    for variables in ([each.variables for each in PARTS], [each.long or each.variables for each in PARTS]):
+        assert len(set(zip([each.target for each in PARTS], variables, strict=True))) == len(PARTS)
+    fuzz = [each for each in PARTS if each.target == "fuzz"]
+    assert [each.long for each in fuzz[:2]] == [
+        ("FRAMES=2000000", "FUZZ=--first 0"),
+        ("FRAMES=2000000", "FUZZ=--first 100"),
+    ]
+    assert fuzz[1].variables == ("FRAMES=200000", "FUZZ=--first 100")
+    sim = [each for each in PARTS if each.target == "sim"]
+    assert [each.long for each in sim[:2]] == [
+        ("SIM=--seeds 1..200 --keep-going",),
+        ("SIM=--seeds 201..400 --keep-going",),
+    ]
     assert len(fuzz) == 10
 
 

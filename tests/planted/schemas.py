@@ -1,14 +1,18 @@
-"""Bugs of the schema registry's store: where it appends, and when it answers."""
+"""Bugs of the schema registry's store, and of the check of records by its schemas."""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from raftlog.admin.schema_registry.store import SchemaStore
+from raftlog.base.config import TopicConfig
 from raftlog.base.schema_log import SchemaLogBounds
-from raftlog.broker.coordination import schema_log
+from raftlog.broker.coordination import schema_check, schema_log
+from raftlog.broker.coordination.schema_reader import SchemaReader
+from raftlog.schemas import produced
 from raftlog_chaos.scenarios.schemas import schemas as play
 from tests.planted.plant import Plant
 
@@ -53,7 +57,36 @@ def decide_below_the_log_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(schema_log.SchemaLog, "append", append_at_the_end)
 
 
+def check_the_first_record(patch: pytest.MonkeyPatch) -> None:
+    """A batch is accepted for the schema of its first record."""
+    numbered = produced._numbered
+    patch.setattr(produced, "_numbered", lambda batch: islice(numbered(batch), 1))
+
+
+def check_values_alone(patch: pytest.MonkeyPatch) -> None:
+    """The schemas of keys are not looked at."""
+
+    def fields(config: TopicConfig) -> tuple[str, ...]:
+        return ("value",) if config.confluent_value_schema_validation else ()
+
+    patch.setattr(schema_check, "schema_fields", fields)
+
+
+def count_failed_readings(patch: pytest.MonkeyPatch) -> None:
+    """What could not be read counts as read, so a registered schema is unknown."""
+    attempt = SchemaReader._attempt
+
+    async def attempt_in_vain(self: SchemaReader) -> str:
+        await attempt(self)
+        return ""
+
+    patch.setattr(SchemaReader, "_attempt", attempt_in_vain)
+
+
 PLANTS = [
+    Plant("schemas-first-record-only", "each record is checked", play, check_the_first_record, 6.0),
+    Plant("schemas-values-only", "keys are checked", play, check_values_alone, 6.0),
+    Plant("schemas-unread-is-unknown", "unread is not unknown", play, count_failed_readings, 6.0),
     Plant("schemas-appended-anywhere", "one writer of schemas", play, append_wherever_the_log_ends, 6.0),
     Plant("schemas-answered-early", "answer at commit", play, answer_before_the_commit, 6.0),
     Plant("schemas-decided-early", "decide on the tail", play, decide_below_the_log_end, 6.0),

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftlog.base.config import GroupConfig
-from raftlog.base.errors import InvalidRequest
+from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.base.machine import Decision
 from raftlog.broker.coordination import led_share_partition
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
@@ -38,6 +38,17 @@ def answer_before_the_write(patch: pytest.MonkeyPatch) -> None:
         led._settle()
 
     patch.setattr(LedSharePartition, "acknowledge", acknowledge)
+
+
+def answer_what_gathers(patch: pytest.MonkeyPatch) -> None:
+    """The acknowledgements that gather during a write are answered with it, before their own."""
+    answer = LedSharePartition._answer
+
+    def answer_both(led: LedSharePartition, number: int, error: KafkaError | None) -> None:
+        answer(led, number, error)
+        answer(led, number + 1, error)
+
+    patch.setattr(LedSharePartition, "_answer", answer_both)
 
 
 def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -370,6 +381,7 @@ PLANTS = [
         test=f"{STATES}::test_another_start_offset_fences_the_leader_that_knows_the_former",
     ),
     Plant("share-answered-unwritten", "KIP-932 accepted again", play, answer_before_the_write, 6.0),
+    Plant("share-gathered-answered", "KIP-932 accepted again", play, answer_what_gathers, 6.0),
     Plant("share-answered-uncommitted", "KIP-932 accepted again", play, answer_before_the_commit, 6.0),
     Plant(
         "share-leaders-unfenced",

@@ -14,13 +14,13 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.admin.schema_registry import store as stores
 from raftlog.admin.schema_registry.store import NotLeading, SchemaStore
 from raftlog.base.errors import NotEnoughReplicas, NotLeaderOrFollower
 from raftlog.base.schema_log import SchemaLogBounds
 from raftlog.base.turns import TurnQueue
 from raftlog.base.types import NO_EPOCH
 from raftlog.records.batch import build_batch, new_record
+from raftlog.schemas import replay
 from raftlog.schemas.decisions import Change, Registration, decide_registration, decide_subject_deletion
 from raftlog.schemas.errors import STORE_FAILED, STORE_TIMED_OUT, SchemaError
 from raftlog.schemas.formats import identity
@@ -373,7 +373,7 @@ def test_a_record_that_cannot_be_read_is_skipped(monkeypatch: pytest.MonkeyPatch
         replica.move(high_watermark=2)
         assert list((await store.current()).subjects["theirs"]) == [2]
 
-    monkeypatch.setattr(stores, "identity", identify)
+    monkeypatch.setattr(replay, "identity", identify)
     alone(scenario)
 
 

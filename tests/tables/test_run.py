@@ -14,8 +14,9 @@ import pytest
 from raftlog.cli import exits
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import CommandLine
+from tests.clients.nodes import run_checked
 from tests.kit.waits import finished, until
-from tests.tables.conftest import Backend
+from tests.tables.conftest import BACKENDS, Backend
 from tests.tables.topics import assert_same, produce, produce_in_transactions, read_log
 
 pytestmark = pytest.mark.tables
@@ -39,6 +40,7 @@ def _commits(out: str) -> list[dict]:
     return [json.loads(line) for line in out.splitlines()]
 
 
+@pytest.mark.taste
 def test_a_table_has_every_record_byte_for_byte(
     raftlog: CommandLine, orders: str, backend: Backend, tmp_path: Path
 ):
@@ -240,3 +242,27 @@ def test_a_process_killed_at_any_call_of_its_table_leaves_each_record_there_once
     assert len(codes) > 6 and set(codes[:-1]) == {-signal.SIGKILL}
     assert raftlog("table", "run", orders, *to).returncode == 0
     assert_same(backend.read(str(tmp_path / orders)), read_log(raftlog.bootstrap, orders))
+
+
+def test_killed_leaders_neither_lose_nor_double_rows(folder: Path, tmp_path: Path):
+    """Leaders die in turn while records and transactions arrive and a writer follows them."""
+    with run_checked(3, directory=folder) as cluster:
+        raftlog = CommandLine(cluster.bootstrap_servers)
+        cluster.create_topic("orders", partitions=3)
+        following = _start(raftlog, "table", "run", "orders", "--to", str(tmp_path), "--every", "0.1", "-J")
+        for partition in range(2):
+            produce(cluster.bootstrap_servers, "orders", 50)
+            produce_in_transactions(cluster.bootstrap_servers, "orders", 4)
+            assert json.loads(following.stdout.readline())["topic"] == "orders"
+            killed = cluster.kill_leader("orders", partition)
+            produce(cluster.bootstrap_servers, "orders", 50)
+            cluster.restart(killed)
+            cluster.wait_until_healthy()
+        following.send_signal(signal.SIGTERM)
+        _out, err = finished(following)
+        assert following.returncode == 0, err
+        assert raftlog("table", "run", "orders", "--to", str(tmp_path), "--until-end").returncode == 0
+        rows = BACKENDS["delta"].read(str(tmp_path / "orders"))
+        log = read_log(cluster.bootstrap_servers, "orders")
+        assert len(log) == 220
+        assert_same(rows, log)

@@ -52,11 +52,10 @@ def registry() -> Iterator[Any]:
 
 
 def _values(registry: Any) -> Any:
-    from raftlog.tables.avro_values import AvroReader
     from raftlog.tables.registry import Registry
     from raftlog.tables.values import Values
 
-    return Values(Registry(registry.url, no_wait), AvroReader)
+    return Values(Registry(registry.url, no_wait))
 
 
 EVERY_TYPE = record_of(
@@ -148,7 +147,7 @@ def test_references_are_read_before_the_schema(registry: Any) -> None:
         (b"\0\0\0\0\x01\x02\x02\x7f", "not of its schema"),
         (b"\0\0\0\0\x01\x02\0\0", "1 bytes follow"),
         (b"\0\0\0\0\x02\x02a", r"schema 2: value\.id is string, and int64"),
-        (b"\0\0\0\0\x03{}", "schema 3: it is of kind JSON"),
+        (b"\0\0\0\0\x03{}", "schema 3: it is of kind THRIFT"),
         (b"\0\0\0\0\x04\0", "schema 4: its schema cannot be used"),
         (b"\0\0\0\0\x05\0\0", r"value\.ID differs from value\.id in case"),
     ],
@@ -160,7 +159,7 @@ def test_a_value_that_does_not_fit_says_why(registry: Any, value: bytes, said: s
 
     registry.add(1, FIRST)
     registry.add(2, OTHER)
-    registry.add(3, {}, schemaType="JSON")
+    registry.add(3, {}, schemaType="THRIFT")
     registry.add(4, {"type": "no-such-type", "name": "Order"})
     registry.add(5, record_of(ID="int"))
     values = _values(registry)

@@ -74,7 +74,7 @@ def test_tests_get_the_sessions_cluster_with_names_of_their_own(tmp_path):
 
         def test_one(raftlog, bootstrap_servers):
             assert raftlog.bootstrap_servers == bootstrap_servers
-            assert len(bootstrap_servers.split(",")) == 3
+            assert raftlog.servers == bootstrap_servers.split(",") and len(raftlog.servers) == 3
             send(bootstrap_servers, raftlog.create_topic(partitions=2))
             seen.append((bootstrap_servers, raftlog.topic, raftlog.group_id))
 

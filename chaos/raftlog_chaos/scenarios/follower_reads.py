@@ -78,9 +78,11 @@ class _Freshness:
         self._committed: deque[tuple[float, int]] = deque()
         self._due = 0
         """How far the partition was committed when followers last must have heard of it."""
+        self._caught_up: dict[int, FollowerRole] = {}
+        """The role of each node in which it once had all that it must have heard of."""
 
     def look(self) -> None:
-        """Note what is committed now. Raise AssertionError for a follower that serves what is too old."""
+        """Note what is committed now. Raise AssertionError for a follower that had caught up and serves what is old."""
         scene, now = self._scene, self._scene.loop.time()
         replicas = scene.replicas(scene.partition)
         self._committed.append((now, max((each.high_watermark for each in replicas.values()), default=0)))
@@ -88,10 +90,16 @@ class _Freshness:
             self._due = max(self._due, self._committed.popleft()[1])
         for node_id, each in replicas.items():
             role = each.role
-            # A replica that has just begun to follow has no leader yet that it could have heard of.
-            is_settled = isinstance(role, FollowerRole) and role.began_at < now - LAG_TIME_MAX_S
+            if not isinstance(role, FollowerRole):
+                continue
+            if each.high_watermark >= self._due:
+                self._caught_up[node_id] = role
+                continue
+            # A replica that has just begun to follow has no leader yet that it could have heard of. Until it has caught
+            # up it serves what it has, as Kafka's does, however old that is.
+            is_settled = role.began_at < now - LAG_TIME_MAX_S and self._caught_up.get(node_id) is role
             if is_settled and not each.has_lost_leader():
-                assert each.high_watermark >= self._due, (
+                raise AssertionError(
                     f"node {node_id} serves consumers up to offset {each.high_watermark}; up to {self._due} was "
                     f"committed {LAG_TIME_MAX_S + TOLD_S} s ago"
                 )

@@ -2,6 +2,8 @@
 
 An id is never given to two schemas, neither in an answer nor in the log. At the end the log has every
 answered registration. A node with the wrong belief that it leads gives no answer that a later leader does not know.
+
+Any node accepts a record whose schema was registered before it was sent, and refuses a batch with an unknown id.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from raftlog.admin.schema_registry.store import NotLeading, SchemaStore
-from raftlog.base.errors import KafkaError
+from raftlog.base.config import TopicConfig
+from raftlog.base.errors import InvalidRecord, KafkaError
+from raftlog.base.memory import Account
 from raftlog.base.types import SCHEMAS_TOPIC
+from raftlog.broker.coordination.schema_check import SchemaCheck
 from raftlog.records.batch import build_batch, iter_headers, iter_records, new_record
 from raftlog.replication.partition import Partition
 from raftlog.schemas.decisions import (
@@ -35,8 +40,15 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 SETTINGS: Final = {"raftlog.schema.registry.listener": "127.0.0.1:8081"}
 SUBJECTS: Final = ("orders-value", "users-value", "users-key")
+CHECKED: Final = "checked"
+"""A topic with schema validation, whose subjects are never deleted."""
+BOTH: Final = TopicConfig(confluent_key_schema_validation=True, confluent_value_schema_validation=True)
+NOWHERE: Final = 1_000_000
+"""An id that no schema gets."""
 TEXTS: Final = 40
 CLIENTS: Final = 4
+CHECKS: Final = 0.3
+"""Probability that a client sends a batch to the checked topic, for the first time after a registration."""
 FOREIGN: Final = 0.1
 """Probability that a client writes to the topic itself, as another registry does."""
 ANSWER_S: Final = 5.0
@@ -51,7 +63,10 @@ class Schemas(Leaving):
         self.stores: dict[Any, SchemaStore] = {}
         """By the node's life."""
         self.answered: list[tuple[str, str, int]] = []
-        self.deleted = self.unknown = self.foreign = 0
+        self.checks: dict[Any, SchemaCheck] = {}
+        self.registered: dict[str, int] = {}
+        """The last ids that were answered for the subjects of the checked topic."""
+        self.deleted = self.unknown = self.foreign = self.accepted = self.refused = 0
         self.stopping = False
 
     async def begin(self) -> None:
@@ -75,6 +90,9 @@ class Schemas(Leaving):
         if self.chance.random() < FOREIGN:
             await self._answered(chosen, self._write_as_another(chosen))
             return
+        if self.chance.random() < CHECKS:
+            await self._check(chosen)
+            return
         subject = self.chance.choice(SUBJECTS)
         if self.chance.random() < 0.1:
             permanent = self.chance.random() < 0.5
@@ -86,6 +104,30 @@ class Schemas(Leaving):
         found = await self._answered(chosen, register(store, subject, text, self.a_while(0.0, 0.01, 0.2)))
         if found is not None:
             self.answered.append((subject, text, found.id))
+
+    async def _check(self, chosen: Any) -> None:
+        """Register schemas for keys or values, and send batches with them to a node that may not know them yet."""
+        field = self.chance.choice(("key", "value"))
+        text = f'{{"type":"fixed","name":"C","size":{self.chance.randrange(1, TEXTS)}}}'
+        store = self._store_at(chosen)
+        found = await self._answered(chosen, register(store, f"{CHECKED}-{field}", text, 0.0))
+        if found is not None:
+            self.registered[field] = found.id
+        if len(self.registered) < 2:
+            return
+        ids = dict(self.registered)
+        running = [each for each in self.cluster.running() if each.node and each.node.broker]
+        if not running:
+            return
+        receiver = self.chance.choice(running)
+        check = self._check_at(receiver)
+        wrong = {**ids, self.chance.choice(("key", "value")): NOWHERE}
+        for batch, is_known in (((ids, ids), True), ((ids, wrong), False)):
+            outcome = await self._answered(receiver, _checked(check, batch))
+            if outcome is not None and outcome is not is_known:
+                self.history.blame(f"a batch with {batch} was {'accepted' if outcome else 'refused'}")
+            self.accepted += outcome is True
+            self.refused += outcome is False
 
     async def _write_as_another(self, chosen: Any) -> None:
         """Write a schema with the next id to the topic, as another registry on a Kafka client does."""
@@ -111,6 +153,12 @@ class Schemas(Leaving):
             )
             chosen.host.start(store.follow())
         return store
+
+    def _check_at(self, chosen: Any) -> SchemaCheck:
+        broker = chosen.node.broker
+        if broker not in self.checks:
+            self.checks[broker] = SchemaCheck(broker.context)
+        return self.checks[broker]
 
     async def _answered(self, chosen: Any, request: Any) -> Any:
         """Return an answer; None if the node refuses, does not lead, or does not answer."""
@@ -170,6 +218,17 @@ def _schemas_in(partition: Partition, end_offset: int) -> Iterator[SchemaWritten
                 yield record
 
 
+async def _checked(check: SchemaCheck, records: tuple[dict[str, int], ...]) -> bool:
+    """Return whether a batch with these schemas is accepted. Raises KafkaError if that is not known."""
+    framed = [{field: b"\0" + each[field].to_bytes(4, "big") for field in each} for each in records]
+    batch = memoryview(build_batch([new_record(each["key"], each["value"], timestamp=0) for each in framed]))
+    try:
+        await check.check(CHECKED, BOTH, batch, 0, Account("batches", 1 << 20))
+    except InvalidRecord:
+        return False
+    return True
+
+
 async def register(store: SchemaStore, subject: str, text: str, takes_s: float) -> Any:
     """Register a schema; `takes_s`: how long a thread compares it."""
     schema = Schema("AVRO", text)
@@ -207,5 +266,6 @@ async def schemas(loop: SimLoop, seconds: float = 6.0) -> Report:
     scene.check()
     report = await scene.end()
     seen = {"registration": len(scene.answered), "deletion": scene.deleted, "unknown outcome": scene.unknown}
-    seen["record of another registry"] = scene.foreign
+    seen |= {"record of another registry": scene.foreign}
+    seen |= {"accepted batch": scene.accepted, "refused batch": scene.refused}
     return replace(report, faults={**report.faults, **seen})

@@ -357,13 +357,12 @@ class ShareGroups(Leaving):
         if found is not None:
             start_offset = self.chance.randint(found[1].log_start_offset, found[1].high_watermark)
             await self.loop.host("admin").start(self._alter_offset(book, start_offset))
-            states = [
-                each for context in self._contexts() for each in context.share_states.committed_states()
-            ]
+            where = book.group, book.where[1]
             epochs = [
                 state.state_epoch
-                for _, key, state in states
-                if (key.group_id, key.partition) == (book.group, book.where[1])
+                for each in (context.share_states for context in self._contexts())
+                for key in filter(lambda it: (it.group_id, it.partition) == where, each.keys())
+                if (state := each.last_state(key)) is not None  # a leader may write at any time
             ]
             book.reset(start_offset, max(epochs))
 

@@ -409,6 +409,8 @@ class VotersChange(FailingVoters):
             self.kill(node)
             self._readdress(node)
             self.cluster.configs[node] = {**record.addresses(), node: self.addresses[node]}
+            for other in self.cluster.hosts.keys() - set(record.ids):  # it may be down until all have moved
+                self.cluster.configs[other] = {each: self.addresses[each] for each in record.ids}
             self.disturb()
             self.back()
             await self._until_moved([node])

@@ -194,6 +194,17 @@ async function follow(query, signal, heard, refused) {
   }
 }
 
+/** Call `each` with every page of a list that names its next page, and rest four times as long as a page took. */
+export async function pages(where, query, signal, each) {
+  for (let after = ""; after !== null && !signal.aborted; ) {
+    const began = performance.now();
+    const page = await get(`${where}?${new URLSearchParams({ ...query, after })}`, signal);
+    each(page);
+    after = page.next;
+    if (after !== null) await pause(4 * (performance.now() - began), signal);
+  }
+}
+
 /**
  * Call `changed` at once, and whenever the cluster's metadata changes, within about a tenth of a second; but while
  * changes go on, rest four times as long as the last call took: the node has other things to do. With `sampled`, call

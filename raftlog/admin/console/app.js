@@ -1,8 +1,10 @@
 // Which screen is open, who asks, and the keys that work everywhere.
 
 import { authorize, basic, events, get, isAuthorized, session } from "./api.js";
-import { ask, field, h, put, select } from "./dom.js";
+import { ask, field, h, note, put, select } from "./dom.js";
 import { clock } from "./format.js";
+import { access } from "./access.js";
+import { brokers } from "./brokers.js";
 import { chaos } from "./chaos.js";
 import { groups } from "./groups.js";
 import { overview } from "./overview.js";
@@ -18,6 +20,8 @@ const SCREENS = [
   ["groups", "Groups", groups],
   ["queues", "Queues", queues],
   ["transactions", "Transactions", transactions],
+  ["brokers", "Brokers", brokers],
+  ["access", "Access", access],
   ["why", "History", why],
   ["chaos", "Chaos", chaos],
 ];
@@ -26,11 +30,12 @@ const KEYS = [
   ["/", "search on this screen"],
   ["↑ ↓", "move in a list; Page Up and Down, Home and End too"],
   ["Enter", "open what is marked"],
-  ["1 – 7", "go to a screen"],
+  ["1 – 9", "go to a screen"],
   ["Esc", "leave a dialog or the search"],
   ["?", "this help"],
 ];
 
+const THEME = "raftlog.theme";
 const main = document.getElementById("main");
 let open = new AbortController();
 let asking = false;
@@ -68,7 +73,22 @@ function frame() {
   const who = session.me.changes ? session.me.name : `${session.me.name} (may only read)`;
   put(document.getElementById("who"), h("span", { title: `version ${session.me.version}` }, `node ${session.me.node_id} · ${who} `),
     isAuthorized() && h("button", { type: "button", class: "plain", onclick: leave }, "Sign out"),
-    h("button", { type: "button", class: "plain", "aria-label": "Keys", onclick: help }, "?"));
+    h("button", { type: "button", class: "square", "aria-label": "Theme", title: "Theme", onclick: otherTheme }, "◐"),
+    h("button", { type: "button", class: "square", "aria-label": "Keys", onclick: help }, "?"));
+}
+
+/** Follow the system, or be light or dark; kept until the tab closes. */
+function otherTheme() {
+  const order = ["", "light", "dark"];
+  const next = order[(order.indexOf(sessionStorage.getItem(THEME) ?? "") + 1) % order.length];
+  if (next) sessionStorage.setItem(THEME, next);
+  else sessionStorage.removeItem(THEME);
+  useTheme();
+  note(next ? `The theme is ${next}.` : "The theme follows the system.");
+}
+
+function useTheme() {
+  document.documentElement.className = sessionStorage.getItem(THEME) ?? "";
 }
 
 function leave() {
@@ -137,7 +157,7 @@ document.addEventListener("keydown", (event) => {
     search.focus();
     search.select();
   } else if (event.key === "?") help();
-  else if (/^[1-7]$/.test(event.key)) document.querySelectorAll("#nav a")[event.key - 1]?.click();
+  else if (/^[1-9]$/.test(event.key)) document.querySelectorAll("#nav a")[event.key - 1]?.click();
   else if (event.key === "ArrowDown" && document.activeElement === document.body) document.querySelector(".list")?.focus();
 });
 
@@ -148,5 +168,6 @@ events.addEventListener("connection", () => {
   else put(shown);
   document.body.classList.toggle("lost", session.lostAt > 0);
 });
+useTheme();
 addEventListener("hashchange", () => session.me && !asking && show());
 start();

@@ -1,14 +1,14 @@
 // Lines over the last quarter of an hour, as SVG.
 
 import { h, put, svg } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, zone } from "./format.js";
 
 const WIDTH = 320;
 const HEIGHT = 90;
 export const SPAN_MS = 900_000;
 
-/** Return { element, draw(samples, now) }. `lines`: [name, sample → value or null]; `show` makes a value a text. */
-export function chart(title, lines, show, note) {
+/** Return { element, draw(samples, now) }. `lines`: [name, sample → value or null]; `show` makes a value a text; `least`: the least height. */
+export function chart(title, lines, show, note, least = 1e-9) {
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: nothing yet` });
   const legend = h("div", { class: "legend" });
   const heights = h("div", { class: "heights", "aria-hidden": "true" });
@@ -27,13 +27,13 @@ export function chart(title, lines, show, note) {
   function draw(samples, now, span = SPAN_MS) {
     drawn = { samples, now, span };
     const values = lines.map(([, of]) => samples.map((each) => [each.at_ms, of(each)]));
-    const top = Math.max(1e-9, ...values.flat().map(([, value]) => value ?? 0));
+    const top = Math.max(least, ...values.flat().map(([, value]) => value ?? 0));
     const x = (at) => WIDTH - ((now - at) / span) * WIDTH;
     const y = (value) => HEIGHT - 1 - (value / top) * (HEIGHT - 2);
     put(drawing, [1, 0.5, 0].map((part) => svg("line", { class: "rule", x1: 0, x2: WIDTH, y1: y(top * part), y2: y(top * part) })),
       values.flatMap((points, index) => pieces(points).map((piece) => svg("polyline", { class: `line line-${index}`, "vector-effect": "non-scaling-stroke", points: piece.map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }))));
     put(heights, [top, top / 2, 0].map((each) => h("span", {}, show(each < 1e-6 ? 0 : each))));
-    put(times, h("span", {}, clock(now - span)), h("span", {}, clock(now)));
+    put(times, h("span", {}, clock(now - span)), h("span", {}, `${clock(now)}${zone(now)}`));
     label();
   }
 

@@ -62,9 +62,12 @@ export function select(options, props) {
 export function table(label, columns, rows, empty = "Nothing.") {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   return h("div", { class: "scroll" }, h("table", { "aria-label": label },
-    h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => (title ? h("th", { scope: "col", class: kind }, title) : h("td"))))),
+    h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => (title ? h("th", { scope: "col", class: kind }, title) : h("td", { class: kind }))))),
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
 }
+
+/** Return a dotted or underscored name that may break after its dots and underscores only. */
+export const dotted = (name) => name.split(/(?<=[._])/).flatMap((part, index) => (index ? [h("wbr"), part] : [part]));
 
 /** Return a link to a screen of the console; the parts are names as they are. */
 export function link(parts, ...children) {

@@ -1,9 +1,10 @@
 // Consumer groups: who reads what, how far behind, and setting their offsets anew.
 
-import { every, get, may, path, post, rights, v3 } from "./api.js";
+import { ask as call, every, get, may, pages, path, post, rights, v3 } from "./api.js";
 import { spark } from "./chart.js";
-import { ask, changes, field, h, link, note, put, select, table } from "./dom.js";
+import { ask, changes, confirmTyped, field, h, link, note, put, select, table } from "./dom.js";
 import { number, plural } from "./format.js";
+import { watchHeld } from "./held.js";
 import { list } from "./list.js";
 import { story, storyOf, whyOfGroup } from "./why.js";
 
@@ -18,51 +19,44 @@ const AWAITED = new Set(["PREPARING_REBALANCE", "COMPLETING_REBALANCE"]);
 
 export function groups(root, [id], signal) {
   if (id !== undefined) return group(root, id, signal);
-  let all = [], shown = [];
-  const lags = new Map();
+  let shown = [], order = null;
+  const all = new Map();
   const search = h("input", { type: "search", placeholder: "Search groups  ( / )", "aria-label": "Search groups", "data-search": true, oninput: draw, onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), rows.focus()) });
   const count = h("span", { class: "quiet", role: "status" });
   const rows = list({
     label: "Consumer groups",
     empty: "No group.",
     opened: (each) => (location.hash = `#/groups/${encodeURIComponent(each.consumer_group_id)}`),
-    moved: () => measure().catch(() => {}),
+    sorted: (by, up) => ((order = { by, up }), draw()),
     columns: [
-      { title: "Group", kind: "name", cell: (each) => link(["groups", each.consumer_group_id], each.consumer_group_id) },
-      { title: "State", kind: "state-cell", cell: (each) => STATES[each.state] ?? each.state },
-      { title: "Assignor", kind: "text wide", cell: (each) => each.partition_assignor },
-      { title: "Coordinator", kind: "number wide", cell: (each) => each.coordinator.related.split("/").at(-1) },
-      { title: "Lag", kind: "number", cell: (each) => number(lags.get(each.consumer_group_id)) },
+      { title: "Group", kind: "name", cell: (each) => link(["groups", each.consumer_group_id], each.consumer_group_id), sort: (each) => each.consumer_group_id },
+      { title: "State", kind: "state-cell", cell: (each) => STATES[each.state] ?? each.state, sort: (each) => each.state },
+      { title: "Members", kind: "number wide", cell: (each) => number(each.members), sort: (each) => each.members },
+      { title: "Topics", kind: "name wide", cell: (each) => (each.topics.length ? `${number(each.topics.length)}: ${each.topics.slice(0, 4).map((one) => one.topic_name).join(", ")}${each.topics.length > 4 ? " …" : ""}` : "none"), sort: (each) => each.topics.length },
+      { title: "Assignor", kind: "text wider", cell: (each) => each.partition_assignor },
+      { title: "Coordinator", kind: "number wider", cell: (each) => each.coordinator_id },
+      { title: "Lag", kind: "number", cell: (each) => number(each.lag), sort: (each) => each.lag ?? -1 },
     ],
   });
   put(root, h("div", { class: "bar" }, h("h1", {}, "Groups"), search, count), rows.element);
 
   function draw() {
     const word = search.value.toLowerCase();
-    shown = all.filter((each) => each.consumer_group_id.toLowerCase().includes(word));
+    const { by, up } = order ?? { by: (each) => each.consumer_group_id, up: true };
+    shown = [...all.values()].filter((each) => each.consumer_group_id.toLowerCase().includes(word));
+    shown.sort((a, b) => ((by(a) > by(b)) - (by(a) < by(b))) * (up ? 1 : -1));
     count.textContent = plural(shown.length, "group");
     rows.set(shown.length, (index) => shown[index]);
   }
 
-  async function measure() {
-    const [first, end] = rows.window();
-    await Promise.all(shown.slice(first, Math.min(end, first + 40)).map(async (each) => {
-      const id = each.consumer_group_id;
-      try {
-        // a group without committed offsets has no summary: the browser would log the 404
-        if (!lags.has(id) && !(await get(`${v3("consumer-groups", id, "lags")}?page_size=1`, signal)).data.length) return;
-        lags.set(id, (await get(v3("consumer-groups", id, "lag-summary"), signal)).total_lag);
-      } catch {
-        lags.delete(id);
-      }
-    }));
-    rows.refresh();
-  }
-
   every(3000, signal, async () => {
-    ({ data: all } = await get(`${v3("consumer-groups")}?page_size=10000`, signal));
+    const seen = new Set();
+    await pages("/v1/consumer-groups", {}, signal, ({ data }) => {
+      for (const each of data) seen.add(each.consumer_group_id), all.set(each.consumer_group_id, each);
+      draw();
+    });
+    for (const each of [...all.keys()]) if (!seen.has(each)) all.delete(each);
     draw();
-    await measure();
   }, (error) => error.status > 0 && (count.textContent = error.message));
 }
 
@@ -71,9 +65,12 @@ async function group(root, id, signal) {
   const facts = h("p", { class: "quiet", role: "status" });
   const members = h("section", { class: "card" });
   const behind = h("section", { class: "card" });
+  const held = h("section", { class: "card" });
+  const byTopic = h("section", { class: "card" });
+  let topics = [];
   const came = h("section", { class: "card" });
   const course = new Map();
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["groups"], "Groups"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, members, behind, came);
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["groups"], "Groups"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, held, members, byTopic, behind, came);
   let known = { of: "", at: 0, reads: new Map() };
 
   /** What members read: as they are assigned, or of those beyond the first few as far as it has offsets. */
@@ -93,6 +90,13 @@ async function group(root, id, signal) {
   }
 
   const showMembers = changes((found) => drawMembers(members, found));
+  const showTopics = changes((found) => drawTopics(byTopic, found));
+  every(3000, signal, async () => {
+    const { data: [line] } = await get(`/v1/consumer-groups?${new URLSearchParams({ group: id })}`, signal);
+    topics = line?.topics ?? [];
+    showTopics(topics);
+  });
+  watchHeld(held, () => topics.map((each) => each.topic_name), signal);
   every(2000, signal, async () => {
     const [found, consumers, lags] = await Promise.all([get(v3("consumer-groups", id), signal), get(v3("consumer-groups", id, "consumers"), signal), get(`${v3("consumer-groups", id, "lags")}?page_size=${MOST_LAGS}`, signal)]);
     const total = lags.data.reduce((sum, each) => sum + each.lag, 0);
@@ -105,10 +109,28 @@ async function group(root, id, signal) {
   every(3000, signal, async () => showWhy(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(came, h("h2", {}, "History"), h("p", { class: "failure", role: "alert" }, error.message)));
   try {
     const mine = await rights({ group: id }, signal);
-    if (may("READ", mine, "group")) put(actions, h("button", { type: "button", onclick: () => reset(id) }, "Reset offsets"));
+    put(actions, may("READ", mine, "group") && h("button", { type: "button", onclick: () => reset(id, undefined, undefined, topics.map((each) => each.topic_name)) }, "Reset offsets"),
+      may("DELETE", mine, "group") && h("button", { type: "button", class: "danger", onclick: () => remove(id) }, "Delete"));
   } catch {
     // the page above says what is wrong
   }
+}
+
+function remove(id) {
+  confirmTyped("Delete the group", id, "Its committed offsets go, for good; its topics stay. A group with members is not deleted.", async () => {
+    await call("DELETE", path("v1", "consumer-groups", id));
+    note(`Group ${id} is deleted.`);
+    location.hash = "#/groups";
+  });
+}
+
+function drawTopics(section, found) {
+  put(section, h("h2", {}, "Lag by topic"), table("Lag by topic", [
+    ["Topic", (each) => link(["topics", each.topic_name, "groups"], each.topic_name), "names"],
+    ["Assigned", (each) => number(each.assigned_partitions), "number wide"],
+    ["Committed", (each) => number(each.committed_partitions), "number wide"],
+    ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
+  ], found, "The group reads no topic and has no offset."));
 }
 
 function grouped(lags) {
@@ -142,13 +164,14 @@ function drawLags(section, lags, course) {
 }
 
 /** Ask where the offsets of a group are to go; `where` is the address, `ways` are those that it knows. */
-export function reset(id, where = path("v1", "consumer-groups", id, "reset"), ways = Object.keys(WAYS)) {
+export function reset(id, where = path("v1", "consumer-groups", id, "reset"), ways = Object.keys(WAYS), topics = []) {
   const preview = h("div", { class: "preview", role: "status" });
   const to = select(ways.map((each) => [each, WAYS[each]]), { name: "to", value: "earliest" });
   const value = h("input", { name: "value", type: "number" });
   const at = h("input", { name: "at", type: "datetime-local", step: 1 });
   const valueField = field("Offset", value), atField = field("Time", at);
-  const topic = h("input", { name: "topic", required: true, spellcheck: "false" });
+  const topic = h("input", { name: "topic", required: true, spellcheck: "false", list: "topics-of-group", value: topics.length === 1 ? topics[0] : "" });
+  const known = h("datalist", { id: "topics-of-group" }, topics.map((each) => h("option", { value: each })));
   let seen = "";
 
   function body(given, only) {
@@ -166,7 +189,7 @@ export function reset(id, where = path("v1", "consumer-groups", id, "reset"), wa
   }
   to.addEventListener("change", look);
   look();
-  ask(`Reset offsets of ${id}`, [field("Topic", topic), field("Partitions", h("input", { name: "partitions", placeholder: "all" })), field("To", to), valueField, atField, preview], {
+  ask(`Reset offsets of ${id}`, [field("Topic", topic), known, field("Partitions", h("input", { name: "partitions", placeholder: "all" })), field("To", to), valueField, atField, preview], {
     button: "Preview, then reset",
     ready: (given) => given.topic !== "" && (given.to !== "timestamp" || given.at !== "") && (!["offset", "shift"].includes(given.to) || given.value !== ""),
     send: async (given) => {

@@ -8,7 +8,8 @@ import { askLeave, leavingCard, leavingOf } from "./leaving.js";
 
 const WORDS = { green: "Healthy", yellow: "Degraded", red: "Unavailable" };
 const MARKS = { green: "✓", yellow: "!", red: "✕" };
-const STATES = { in_service: "● in service", silent: "◌ silent", draining: "↓ draining", stopping: "■ stopping", fenced: "⊘ fenced", down: "✕ down" };
+export const STATES = { in_service: "● in service", silent: "◌ silent", draining: "↓ draining", stopping: "■ stopping", fenced: "⊘ fenced", down: "✕ down" };
+const UNKNOWN = new Set(["down", "fenced", "silent"]);
 const EVERY_MS = 2000;
 const LEAST_MS = 60_000;
 
@@ -22,11 +23,11 @@ export function overview(root, _parts, signal) {
     chart("Bytes", [["in", (each) => each.bytes_in], ["out", (each) => each.bytes_out]], (value) => `${bytes(value)}/s`),
     chart("Produce", [["p50", (each) => each.produce_p50_ms], ["p99", (each) => each.produce_p99_ms]], milliseconds),
     chart("Fetch", [["p50", (each) => each.fetch_p50_ms], ["p99", (each) => each.fetch_p99_ms]], milliseconds, "with the time that it waited for records"),
-    chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster"),
-    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since the page was opened"),
+    chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster", 2),
+    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since the page was opened", 2),
   ];
   const title = h("h2", {}, "Last minutes");
-  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), leaving, h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
+  put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns nodes" }, nodes, quorum), leaving, h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
 
   const showHealth = changes((found) => drawHealth(health, found));
   const showNodes = changes((found) => drawNodes(nodes, found, look));
@@ -46,7 +47,7 @@ export function overview(root, _parts, signal) {
     drawing = 0;
     const now = kept.at(-1).at_ms;
     const span = Math.min(SPAN_MS, Math.max(LEAST_MS, now - kept[0].at_ms));
-    title.textContent = `Last ${plural(Math.round(span / 60_000), "minute")} of node ${session.me.node_id}`;
+    title.textContent = `Last ${span < 90_000 ? "minute" : plural(Math.round(span / 60_000), "minute")} of node ${session.me.node_id}`;
     for (const each of charts) each.draw(kept, now, span);
   }
   function sampled(sample) {
@@ -60,10 +61,14 @@ export function overview(root, _parts, signal) {
 }
 
 function drawHealth(section, found) {
-  section.className = `card health ${found.status}`;
+  const notes = found.reasons.filter((each) => each.code === "faults_enabled" && !each.count); // no fault is active
+  const reasons = found.reasons.filter((each) => !notes.includes(each));
+  const status = notes.length && !reasons.length ? "green" : found.status;
+  section.className = `card health ${status}`;
   const counts = [[found.topics, "topic"], [found.partitions, "partition"], [found.brokers.length, "broker"]];
-  put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[found.status]), `${WORDS[found.status]} `, h("small", {}, found.status)),
-    found.reasons.length ? h("ul", { class: "reasons" }, found.reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "No problems."),
+  put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[status]), `${WORDS[status]} `, h("small", {}, status)),
+    reasons.length ? h("ul", { class: "reasons" }, reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "No problems."),
+    notes.map((each) => h("p", { class: "quiet" }, each.message)),
     h("p", { class: "quiet" }, counts.map(([count, word]) => plural(count, word)).join(" · "), ` · cluster ${found.cluster_id ?? "?"} · controller ${found.controller_id ?? "none"}`));
 }
 
@@ -82,11 +87,11 @@ function drawNodes(section, { health, brokers, voters }, look) {
     !each.decommissioned && h("button", { type: "button", onclick: () => askLeave(each.broker_id, health.brokers, look) }, "Decommission"),
   ];
   put(section, h("h2", {}, "Nodes"), table("Nodes", [
-    ["Node", (each) => link(["why", String(each.broker_id)], String(each.broker_id))],
+    ["Node", (each) => link(["brokers", each.broker_id], String(each.broker_id))],
     ["Address", (each) => `${at.get(each.broker_id)?.host ?? "?"}:${at.get(each.broker_id)?.port ?? "?"}`, "wide"],
     ["Role", (each) => (each.broker_id === health.controller_id ? h("b", {}, "◆ controller") : voters.includes(each.broker_id) ? "voter" : "broker only")],
     ["State", (each) => [h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state), each.decommissioned && h("span", { class: "state leaving" }, " ⇥ leaving")]],
-    ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : "online"), "wide"],
+    ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : UNKNOWN.has(each.state) ? "unknown" : "online"), "wide"],
     ...(may("ALTER") ? [["", acts, "act stack"]] : []),
   ], health.brokers, "No broker has registered yet."));
 }
@@ -110,7 +115,7 @@ function drawQuorum(section, found) {
       ["Voter", (each) => `${each.node_id}${each.votes ? "" : " (observer)"}`],
       ["State", (each) => (each.state === "leads" ? h("b", {}, "★ leads") : each.state === "follows" ? "● follows" : each.state === "lags" ? "◐ lags" : each.state === "silent" ? "✕ silent" : each.state)],
       ["Lag", (each) => (each.lag === null ? "–" : plural(each.lag, "entry", "entries")), "number"],
-      ["Directory", (each) => each.directory_id ?? "–", "wide"],
+      ["Directory", (each) => each.directory_id ?? "–", "widest"],
       ["Last contact", (each) => (each.last_heard_ms_ago === null || each.state === "leads" ? "–" : each.last_heard_ms_ago < 1000 ? "now" : `${milliseconds(each.last_heard_ms_ago)} ago`), "wide"],
     ], members));
 }

@@ -115,7 +115,7 @@ function drawFlight(section, id, limits, rows) {
     ["In flight", (each) => [number(each.in_flight), each.full && h("b", { class: "bad", title: "Members get no more until the first records are done." }, " full")], "number wide"],
     ["Held", (each) => number(each.held), "number wide"],
     limits.dead_letter_topic && ["Dead letters", (each) => [each.archiving ? `${number(each.archiving)} wait` : "–", each.letters_failed && h("b", { class: "bad" }, ` ${each.letters_failed}`)], "names wide"],
-    ["Delivered", (each) => (each.deliveries ?? []).map(times), "names"],
+    ["Delivered", (each) => (each.deliveries ?? []).map(times), "wide names"],
     ["Oldest lock", (each) => age(each.oldest_lock_ms), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
   ].filter(Boolean), rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));

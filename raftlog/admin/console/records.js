@@ -85,7 +85,6 @@ export function records(root, name, { mine, first, signal }) {
   }
 
   const chosen = () => (partition.value === "all" ? Array.from({ length: Math.min(count, MOST_PARTITIONS) }, (_, index) => index) : [Number(partition.value)]);
-  const at = (index) => path("v1", "topics", name, "partitions", index, "records");
 
   function start() {
     if (from.value === "offset") return offset.value || "0";
@@ -233,11 +232,13 @@ export function records(root, name, { mine, first, signal }) {
     `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
   ];
 
+  /** The commands that read what the screen reads. */
   function command() {
-    const index = chosen()[0];
-    const query = from.value === "offset" ? `offset=${offset.value || 0}` : from.value === "time" && since.value ? `timestamp=${new Date(since.value).getTime()}` : `offset=earliest`;
-    const where = { latest: String(-Number(most.value)), earliest: "beginning", offset: String(offset.value || 0), time: since.value ? `s@${new Date(since.value).getTime()}` : "beginning" }[from.value];
-    return [`curl ${curlAuthorization()}${quoted(`${location.origin}${at(index)}?${query}&max_records=${most.value}`)}`, `raftlog consume ${server()}-t ${quoted(name)} -p ${index} -o ${where} -e`];
+    const query = new URLSearchParams({ start: chosen().map((index) => `${index}:${start()}`).join(","), max_records: most.value });
+    const time_ = since.value ? `s@${new Date(since.value).getTime()}` : "beginning";
+    const where = { latest: String(-Number(most.value)), earliest: "beginning", offset: String(offset.value || 0), time: time_ }[from.value];
+    const one = partition.value === "all" ? "" : `-p ${partition.value} `;
+    return [`curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "records")}?${query}`)}`, `raftlog consume ${server()}-t ${quoted(name)} ${one}-o ${where} -e`];
   }
 
   look();

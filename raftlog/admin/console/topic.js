@@ -1,21 +1,28 @@
-// One topic: its partitions and replicas as a grid, its records, its configs.
+// One topic: its partitions and replicas as a grid, its records, the groups that read it, its configs.
 
-import { ask as call, every, get, may, onMetadata, path, post, rights, v3 } from "./api.js";
+import { ask as call, every, get, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
+import { configs } from "./configs.js";
 import { ask, changes, confirmTyped, field, h, link, note, put, table } from "./dom.js";
-import { bytes, number, plural } from "./format.js";
+import { bytes, number, plural, short } from "./format.js";
+import { STATES } from "./groups.js";
+import { watchHeld } from "./held.js";
 import { list } from "./list.js";
 import { records } from "./records.js";
 
-const TABS = [["", "Partitions", partitions], ["records", "Records", records], ["configs", "Configs", configs]];
+const TABS = [["", "Partitions", partitions], ["records", "Records", records], ["groups", "Groups", readers], ["configs", "Configs", settings]];
 export const CELLS = { leader: ["★", "leader"], in_sync: ["●", "in sync"], lagging: ["◐", "lagging"], offline: ["✕", "offline"] };
 const MOST_COLUMNS = 12;
 const AT_ONCE = 300;
+const TOTALS_MS = 5000;
+const MOST_GROUPS = 500;
 
 export async function topic(root, [name, tab = ""], signal) {
   const found = TABS.find(([each]) => each === tab) ?? TABS[0];
   const actions = h("div", { class: "actions" });
   const body = h("div", { class: "tab" });
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["topics"], "Topics"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions),
+  const totals = h("p", { class: "quiet", role: "status" });
+  const held = h("section", { class: "card" });
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["topics"], "Topics"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions), totals, held,
     h("nav", { class: "tabs", "aria-label": "Views of the topic" }, TABS.map(([each, title]) => {
       const one = link(each ? ["topics", name, each] : ["topics", name], title);
       if (each === found[0]) one.setAttribute("aria-current", "page");
@@ -26,9 +33,23 @@ export async function topic(root, [name, tab = ""], signal) {
     if (signal.aborted) return;
     put(actions, buttons(name, mine, first));
     found[2](body, name, { mine, first, signal });
+    watchTotals(totals, name, first, signal);
+    if (may("READ", { ...mine, changes: true }, "topic")) watchHeld(held, () => [name], signal);
   } catch (error) {
     if (!signal.aborted) put(body, h("p", { class: "failure", role: "alert" }, error.message));
   }
+}
+
+/** Keep a line with the records, size and rate of the whole topic up to date. */
+function watchTotals(line, name, first, signal) {
+  let last = null;
+  every(TOTALS_MS, signal, async () => {
+    const { at_ms: at, data: [found] } = await get(`/v1/topic-measures?${new URLSearchParams({ topic: name })}`, signal);
+    if (!found) return;
+    const rate = last && at > last.at ? `${short(Math.max(0, ((found.end_offsets - last.ends) * 1000) / (at - last.at)))} records/s` : null;
+    last = { at, ends: found.end_offsets };
+    line.textContent = [plural(found.records, "record"), found.size_bytes !== null && bytes(found.size_bytes), rate, plural(first.partitions, "partition"), found.unknown_partitions && `${plural(found.unknown_partitions, "partition")} without an answer`].filter(Boolean).join(" · ");
+  });
 }
 
 function buttons(name, mine, first) {
@@ -49,7 +70,7 @@ function grow(name, count) {
 }
 
 function trim(name, count) {
-  ask(`Delete records of ${name}`, [h("p", {}, "Records below the offset are deleted on all replicas, for good."), h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, value: 0, required: true })), field("Delete below offset", h("input", { name: "offset", type: "number", min: -1, required: true }), "-1: up to the high watermark")), field(`Type ${name} to go on`, h("input", { name: "typed", spellcheck: "false" }))],
+  ask(`Delete records of ${name}`, [h("p", {}, "Records below the offset are deleted on all replicas, for good."), h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, value: 0, required: true })), field("Delete below offset", h("input", { name: "offset", type: "number", min: -1, required: true }), "-1: up to the high watermark")), field(`Type "${name}" to confirm`, h("input", { name: "typed", spellcheck: "false" }))],
     { button: "Delete records", danger: true, ready: (given) => given.typed === name && given.offset !== "" && given.partition !== "", send: async (given) => {
       const done = await post(path("v1", "topics", name, "partitions", given.partition, "trim"), { before_offset: Number(given.offset) });
       note(`Partition ${given.partition} begins at offset ${number(done.log_start_offset)} now.`);
@@ -134,40 +155,29 @@ export function cell(replica, named = false) {
   return h("span", { class: `cell ${replica.state}`, title: `broker ${replica.broker_id}: ${text}${behind}, ${bytes(replica.size_bytes)}` }, h("b", {}, mark), named ? `${replica.broker_id} ` : "", h("span", { class: "word" }, text + behind));
 }
 
+// --- groups
+
+function readers(root, name, { signal }) {
+  const host = h("div");
+  put(root, host);
+  const show = changes((found) => put(host, table("Groups", [
+    ["Group", (each) => link(["groups", each.consumer_group_id], each.consumer_group_id), "names"],
+    ["State", (each) => STATES[each.state] ?? each.state],
+    ["Members", (each) => number(each.members), "number wide"],
+    ["Assigned", (each) => number(each.topics[0].assigned_partitions), "number wide"],
+    ["Committed", (each) => number(each.topics[0].committed_partitions), "number wide"],
+    ["Lag", (each) => h("b", {}, number(each.topics[0].lag)), "number"],
+  ], found.slice(0, MOST_GROUPS), "No consumer group reads this topic or has offsets of it."),
+  h("p", { class: "quiet" }, found.length > MOST_GROUPS ? `The first ${MOST_GROUPS} of ${number(found.length)} groups are shown.` : "Assigned, Committed: partitions that members read, and partitions with a committed offset. Lag is over this topic alone.")));
+  every(TOTALS_MS, signal, async () => {
+    const found = [];
+    await pages("/v1/consumer-groups", { topic: name, most: 200 }, signal, ({ data }) => found.push(...data));
+    show(found);
+  }, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+}
+
 // --- configs
 
-const ORIGINS = { DYNAMIC_TOPIC_CONFIG: "this topic", DYNAMIC_BROKER_CONFIG: "broker, dynamic", DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, dynamic", STATIC_BROKER_CONFIG: "broker's file", DEFAULT_CONFIG: "default" };
-
-function configs(root, name, { mine, signal }) {
-  let all = [];
-  const search = h("input", { type: "search", placeholder: "Search configs  ( / )", "aria-label": "Search configs", "data-search": true, oninput: draw });
-  const host = h("div");
-  put(root, h("div", { class: "bar" }, search), host);
-  const alters = may("ALTER_CONFIGS", mine, "topic");
-
-  function draw() {
-    const word = search.value.toLowerCase();
-    const own = (each) => each.source === "DYNAMIC_TOPIC_CONFIG";
-    const shown = all.filter((each) => each.name.includes(word)).sort((a, b) => own(b) - own(a) || a.name.localeCompare(b.name));
-    put(host, table("Configs", [
-      ["Name", (each) => h(own(each) ? "b" : "span", {}, each.name)],
-      ["Value", (each) => h("code", {}, each.is_sensitive ? "(secret)" : each.value ?? "")],
-      ["Origin", (each) => ORIGINS[each.source] ?? each.source, "wide"],
-      ...(alters ? [["", (each) => [h("button", { type: "button", onclick: () => alter(each) }, "Change"), own(each) && h("button", { type: "button", onclick: () => save(each.name, "DELETE") }, "Default")], "act"]] : []),
-    ], shown, "No config has this name."));
-  }
-
-  async function save(config, operation, value) {
-    await post(v3("topics", name, "configs:alter"), { data: [{ name: config, operation, value }] });
-    note(operation === "SET" ? `${config} is ${value} now.` : `${config} is the default again.`);
-    await load();
-  }
-
-  function alter(each) {
-    ask(each.name, field("Value", h("input", { name: "value", value: each.value ?? "", spellcheck: "false" })), { button: "Change", send: (given) => save(each.name, "SET", given.value) });
-  }
-
-  const show = changes((found) => ((all = found), draw()));
-  const load = async () => show((await get(v3("topics", name, "configs"), signal)).data);
-  every(10_000, signal, load, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+function settings(root, name, { mine, signal }) {
+  configs(root, { at: ["topics", name], own: "DYNAMIC_TOPIC_CONFIG", alters: may("ALTER_CONFIGS", mine, "topic"), signal });
 }

@@ -157,19 +157,12 @@ class LagSummary(msgspec.Struct, kw_only=True):
 async def list_groups(call: Call) -> GroupList:
     """Return the groups of all coordinators that answer."""
     image = image_of(call)
-    request = builders_for(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
-    found: dict[str, int] = {}
-    for broker_id, response in await of_all_brokers(call, ApiKey.LIST_GROUPS, request):
-        check(response.error_code, about=f"the groups of broker {broker_id}")
-        for each in response.groups:
-            found[each.group_id] = broker_id
-    if not call.may(Operation.DESCRIBE, CLUSTER):
-        found = {each: found[each] for each in await call.among(Operation.DESCRIBE, GROUP, found)}
+    found = await coordinators_of_groups(call)
     shown, metadata = page_of(call, sorted(found), "clusters", image.cluster_id, "consumer-groups")
     by_coordinator: defaultdict[int, list[str]] = defaultdict(list)
     for group_id in shown:
         by_coordinator[found[group_id]].append(group_id)
-    answers = await asyncio.gather(*(_describe(call, *each) for each in by_coordinator.items()))
+    answers = await asyncio.gather(*(describe_groups(call, *each) for each in by_coordinator.items()))
     data = []
     for broker_id, groups in zip(by_coordinator, answers, strict=True):
         for each in groups:
@@ -179,13 +172,26 @@ async def list_groups(call: Call) -> GroupList:
     return GroupList(metadata=metadata, data=sorted(data, key=lambda each: each.consumer_group_id))
 
 
+async def coordinators_of_groups(call: Call) -> dict[str, int]:
+    """Return the coordinator of each group that the caller may see, of all coordinators that answer."""
+    request = builders_for(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
+    found: dict[str, int] = {}
+    for broker_id, response in await of_all_brokers(call, ApiKey.LIST_GROUPS, request):
+        check(response.error_code, about=f"the groups of broker {broker_id}")
+        for each in response.groups:
+            found[each.group_id] = broker_id
+    if call.may(Operation.DESCRIBE, CLUSTER):
+        return found
+    return {each: found[each] for each in await call.among(Operation.DESCRIBE, GROUP, found)}
+
+
 async def get_group(call: Call) -> Group:
     image = image_of(call)
     described, broker_id = await described_group(call)
     return _group(call, image, described, broker_id)
 
 
-async def _describe(call: Call, broker_id: int, group_ids: list[str]) -> tuple[Any, ...]:
+async def describe_groups(call: Call, broker_id: int, group_ids: list[str]) -> tuple[Any, ...]:
     """Return the groups by one of two APIs: DescribeGroups knows only classic groups (KIP-848)."""
     make = builders_for(ApiKey.DESCRIBE_GROUPS)
 
@@ -231,7 +237,7 @@ async def described_group(call: Call) -> tuple[Any, int]:
     """Return the path's group from its coordinator, and the coordinator. Raise ApiError 404."""
     group_id = call.path["consumer_group_id"]
     broker_id = await coordinator_of(call, group_id)
-    (found,) = await _describe(call, broker_id, [group_id])
+    (found,) = await describe_groups(call, broker_id, [group_id])
     check(found.error_code, about=f"group {group_id[:249]}")
     if found.group_state == DEAD:
         raise not_found(f"group {group_id[:249]}")
@@ -309,7 +315,7 @@ async def list_assignments(call: Call) -> AssignmentList:
     group, _ = await described_group(call)
     member = _member(call, group)
     own = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
-    assigned = await _seen(call, _assigned(group, member))
+    assigned = await _seen(call, assigned_to(group, member))
     shown, metadata = page_of(call, sorted(assigned), "clusters", image.cluster_id, *own)
 
     def assignment(where: Where) -> Assignment:
@@ -327,7 +333,7 @@ async def list_assignments(call: Call) -> AssignmentList:
     return AssignmentList(metadata=metadata, data=await each_part(call, shown, assignment))
 
 
-def _assigned(group: Any, member: Any) -> list[Where]:
+def assigned_to(group: Any, member: Any) -> list[Where]:
     """Return a member's decoded assignment; empty for another protocol or format."""
     if _is_consumer_group(group):
         topics = member.assignment.topic_partitions
@@ -460,7 +466,9 @@ async def _behind(call: Call, only: Where | None = None) -> _Behind:
         ends={where: end for where, (error_code, end) in answers.items() if not error_code},
         unknown=[where for where, (error_code, _) in answers.items() if error_code not in (0, gone)],
         readers={
-            where: member for member in group.members for where in await _seen(call, _assigned(group, member))
+            where: member
+            for member in group.members
+            for where in await _seen(call, assigned_to(group, member))
         },
     )
 

@@ -5,25 +5,18 @@ It forwards requests for another node to that node's HTTP API, as the caller.
 
 from __future__ import annotations
 
-import asyncio
-from http.client import HTTPConnection, HTTPException
 from typing import Annotated, Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
-from raftlog.admin.errors import FORBIDDEN, ApiError, Error, not_found
-from raftlog.admin.native.nodes import http_url_of
+from raftlog.admin.errors import FORBIDDEN, ApiError, not_found
+from raftlog.admin.native.passing_on import ask_node
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import FaultSwitch
 from raftlog.base.faults import NAMES, NodeFault
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 ALL: Final = "all"
-PASS_ON_S: Final = 10.0
-"""Longest wait for another node."""
-MAX_BYTES: Final = 1 << 20
-"""The longest answer of another node."""
 
 
 class WhichNode(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,35 +71,8 @@ async def _pass_on(
 ) -> Faults:
     """Forward to another node as the caller. Raise ApiError, also for that node's errors."""
     _switch(call)  # a node without faults forwards no requests
-    node_id = call.query.node_id
-    broker = call.node.image().brokers.get(node_id)
-    if broker is None:
-        raise not_found(f"broker {node_id}")
-    url = await http_url_of(call, broker, nearby=True)
-    if url is None or not url.startswith("http:"):
-        what = "has no HTTP API that answers" if url is None else "speaks TLS"
-        raise ApiError(503, f"node {node_id} {what}: its HTTP API is unreachable from here", code=503)
-    headers = {"Content-Type": "application/json"} if body is not None else {}
-    if given := call.raw.headers.get("Authorization"):
-        headers["Authorization"] = given
-
-    def ask() -> tuple[int, bytes]:
-        connection = HTTPConnection(urlsplit(url).netloc, timeout=PASS_ON_S)
-        try:
-            connection.request(method, f"/v1/faults{path}", body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(MAX_BYTES)
-        finally:
-            connection.close()
-
-    try:
-        status, text = await asyncio.to_thread(ask)
-        if status == 200:
-            return msgspec.json.decode(text, type=Faults)
-        refused = msgspec.json.decode(text, type=Error)
-    except (OSError, HTTPException, msgspec.MsgspecError) as error:
-        raise ApiError(503, f"node {node_id} is unreachable: {error}", code=503) from None
-    raise ApiError(status, f"node {node_id}: {refused.message}", code=refused.error_code)
+    found: Faults = await ask_node(call, call.query.node_id, method, f"/v1/faults{path}", Faults, body=body)
+    return found
 
 
 def _switch(call: Call) -> FaultSwitch:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, list_offsets, of_all_brokers, of_leader
+from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, Where, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
-from raftlog.admin.kafka_client import BrokerUnreachable
-from raftlog.admin.route import CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
+from raftlog.admin.native.measures import MAX_PARTITIONS, Measured, measure
+from raftlog.admin.route import FILTERED, TOPIC, Call, Route, of_topic
+from raftlog.base.config import topic_config
 from raftlog.base.errors import LeaderNotAvailable
 from raftlog.base.turns import each_part
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
@@ -20,16 +19,17 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
-MAX_PARTITIONS: Final = 1_000
-EARLIEST: Final = -2
-LATEST: Final = -1
 INT64_MAX: Final = 2**63 - 1
 
 ReplicaState = Literal["leader", "in_sync", "lagging", "offline"]
 
 
 class TopicLine(msgspec.Struct):
-    """A topic in a list. `replication_factor` is that of its first partition."""
+    """A topic in a list. `replication_factor` is that of its first partition.
+
+    `retention_ms` and `retention_bytes` (of a partition) are -1 without a limit, and null if the cleanup policy does
+    not delete by them.
+    """
 
     topic_name: str
     is_internal: bool
@@ -37,6 +37,9 @@ class TopicLine(msgspec.Struct):
     replication_factor: int
     under_replicated: int
     leaderless: int
+    cleanup_policy: str
+    retention_ms: int | None
+    retention_bytes: int | None
 
 
 class TopicLines(msgspec.Struct):
@@ -112,10 +115,29 @@ async def list_topic_lines(call: Call) -> TopicLines:
 
     def line(name: str) -> TopicLine:
         partitions = image.topics[name].partitions
-        bad = (found.under_replicated.by_topic[name], found.leaderless.by_topic[name])
-        return TopicLine(name, name in INTERNAL_TOPICS, len(partitions), len(partitions[0].replicas), *bad)
+        cleanup_policy, retention_ms, retention_bytes = _kept(call, image, name)
+        return TopicLine(
+            name,
+            name in INTERNAL_TOPICS,
+            len(partitions),
+            len(partitions[0].replicas),
+            found.under_replicated.by_topic[name],
+            found.leaderless.by_topic[name],
+            cleanup_policy,
+            retention_ms,
+            retention_bytes,
+        )
 
     return TopicLines(image.offset, await each_part(call, sorted(seen), line))
+
+
+def _kept(call: Call, image: MetadataImage, name: str) -> tuple[str, int | None, int | None]:
+    """Return a topic's cleanup policy, and its retention in milliseconds and bytes, as in force on this node."""
+    brokers = image.broker_configs(call.node.config.node_id)
+    found = topic_config(call.node.config, brokers, image.config("topic", name))
+    deletes = "delete" in found.cleanup_policy
+    limits = (found.retention_ms, found.retention_bytes) if deletes else (None, None)
+    return ",".join(sorted(found.cleanup_policy)), *limits
 
 
 async def list_topic_replicas(call: Call) -> TopicReplicas:
@@ -125,64 +147,25 @@ async def list_topic_replicas(call: Call) -> TopicReplicas:
     if topic is None:
         raise ApiError(404, f"topic {name[:249]} does not exist", code=UNKNOWN_PARTITION)
     indexes = range(query.first, min(query.first + query.most, len(topic.partitions)))
-    measured = await _measure(call, name, indexes) if query.measure and indexes else _NOTHING
+    measured = await measure(call, {name: indexes} if query.measure else {})
     return TopicReplicas(
         topic_name=name,
         topic_id=str(topic.topic_id),
         is_internal=name in INTERNAL_TOPICS,
         partitions=len(topic.partitions),
         metadata_offset=image.offset,
-        data=[_row(image, topic.partitions[each], each, measured) for each in indexes],
+        data=[_row(image, (name, each), measured) for each in indexes],
     )
 
 
-class _Measured(NamedTuple):
-    """Answers of brokers: (begin, next) of partitions, and (size, lag) of (partition, broker)."""
-
-    offsets: Mapping[int, tuple[int | None, int | None]]
-    replicas: Mapping[tuple[int, int], tuple[int, int]]
-
-
-_NOTHING: Final = _Measured({}, {})
-
-
-async def _measure(call: Call, topic: str, indexes: Sequence[int]) -> _Measured:
-    make = builders_for(ApiKey.DESCRIBE_LOG_DIRS)
-    request = make.DescribeLogDirsRequest(
-        topics=(make.DescribableLogDirTopic(topic=topic, partitions=tuple(indexes)),)
-    )
-    wanted = [(topic, each) for each in indexes]
-    begins, ends = await asyncio.gather(
-        *(list_offsets(call, dict.fromkeys(wanted, each)) for each in (EARLIEST, LATEST))
-    )
-    offsets = {index: (_offset(begins[topic, index]), _offset(ends[topic, index])) for index in indexes}
-    if not call.may(Operation.DESCRIBE, CLUSTER):  # the right that DescribeLogDirs needs
-        return _Measured(offsets, {})
-    replicas: dict[tuple[int, int], tuple[int, int]] = {}
-    try:
-        answers = await of_all_brokers(call, ApiKey.DESCRIBE_LOG_DIRS, request)
-    except BrokerUnreachable:
-        return _Measured(offsets, {})
-    for broker_id, answer in answers:
-        for directory in answer.results:
-            for found in directory.topics:
-                for each in found.partitions:
-                    if found.name == topic and not each.is_future_key:
-                        replicas[each.partition_index, broker_id] = each.partition_size, each.offset_lag
-    return _Measured(offsets, replicas)
-
-
-def _offset(answer: tuple[int, int]) -> int | None:
-    error_code, offset = answer
-    return None if error_code else offset
-
-
-def _row(image: MetadataImage, state: PartitionState, index: int, measured: _Measured) -> PartitionRow:
+def _row(image: MetadataImage, where: Where, measured: Measured) -> PartitionRow:
+    topic, index = where
+    state = image.topics[topic].partitions[index]
     cells = []
     for broker_id in state.replicas:
-        size, lag = measured.replicas.get((index, broker_id), (None, None))
+        size, lag = measured.replicas.get((where, broker_id), (None, None))
         cells.append(ReplicaCell(broker_id, _state(image, state, broker_id), size, lag))
-    begin, following = measured.offsets.get(index, (None, None))
+    begin, following = measured.offsets.get(where, (None, None))
     return PartitionRow(
         partition_id=index,
         leader_id=None if state.leader == NO_BROKER else state.leader,

@@ -19,12 +19,11 @@ from raftlog.base.log import get_logger
 from raftlog.base.schema_log import SchemaLogBounds, SchemaLogPort
 from raftlog.base.turns import HasTurns, each_part
 from raftlog.base.types import NO_EPOCH
-from raftlog.records.batch import Buffer, Record, iter_headers, iter_records
 from raftlog.schemas.decisions import Change
 from raftlog.schemas.errors import STORE_FAILED, STORE_TIMED_OUT, SchemaError, too_large
-from raftlog.schemas.formats import identity
-from raftlog.schemas.records import SchemaWritten, StoreRecord, decode, encode
+from raftlog.schemas.records import encode
 from raftlog.schemas.registry_state import RegistryState
+from raftlog.schemas.replay import decoded
 
 COMMIT_S: Final = 10.0
 """Longest wait for a change to be committed, and for this node to have applied what is."""
@@ -98,7 +97,7 @@ class SchemaStore:
             self._loaded_epoch = NO_EPOCH
         while bounds.topic_id is not None and self._applied_offset < self._log.bounds().high_watermark:
             batches = await self._log.read(self._applied_offset)
-            records, end_offset = await self._offload(partial(_decoded, batches, self._applied_offset))
+            records, end_offset = await self._offload(partial(decoded, batches, self._applied_offset))
             await each_part(self._of, records, lambda each: self.state.apply(*each))
             self._applied_offset = end_offset
             self._wake()
@@ -205,30 +204,3 @@ async def _within(seconds: float) -> AsyncIterator[None]:
             STORE_TIMED_OUT,
             f"the schema store made no progress within {seconds:.0f} s; the change may come yet",
         ) from None
-
-
-def _decoded(batches: Buffer, start_offset: int) -> tuple[list[tuple[StoreRecord, bytes]], int]:
-    """Return the records of whole batches from an offset on, schemas with their identities, and the next offset."""
-    found = []
-    view, offset = memoryview(batches), start_offset
-    for position, header in iter_headers(view):
-        offset = header.end_offset
-        if header.is_control:
-            continue
-        for each in iter_records(view[position : position + header.length]):
-            read = _read(each) if each.offset >= start_offset else None
-            if read is not None:
-                found.append(read)
-    return found, offset
-
-
-def _read(record: Record) -> tuple[StoreRecord, bytes] | None:
-    """Return a record, of a schema with its identity; None for a record that this registry cannot read."""
-    try:
-        found = decode(record.key, record.value)
-        if found is None:
-            return None
-        return found, identity(found.schema) if isinstance(found, SchemaWritten) else b""
-    except Exception:  # anyone with the right may have written it
-        log.exception("schema_record_skipped", offset=record.offset)
-        return None

@@ -20,6 +20,12 @@ def _from(*names: str) -> tuple[tuple[str, int], ...]:
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
+STRATEGIES = tuple(
+    f"io.confluent.kafka.serializers.subject.{name}Strategy"
+    for name in ("TopicName", "RecordName", "TopicRecordName")
+)
+"""Confluent's names of the ways in which serializers find a subject."""
+
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 _REPLICA = re.compile(r"\d+:\d+")
@@ -330,6 +336,38 @@ class TopicConfig:
         "Tiered storage: delay of the copy (KIP-1241)",
         at_least=-1,
         applied=False,
+    )
+    confluent_key_schema_validation: bool = _topic(
+        "confluent.key.schema.validation",
+        "boolean",
+        False,
+        "Whether the leader refuses records whose keys have no schema id that the registry has under their subject",
+    )
+    confluent_value_schema_validation: bool = _topic(
+        "confluent.value.schema.validation",
+        "boolean",
+        False,
+        "The same of values",
+    )
+    confluent_key_subject_name_strategy: str = _topic(
+        "confluent.key.subject.name.strategy",
+        "string",
+        STRATEGIES[0],
+        "The subject that keys are checked for: the topic's, the record's, or that of both",
+        choices=STRATEGIES,
+    )
+    confluent_value_subject_name_strategy: str = _topic(
+        "confluent.value.subject.name.strategy",
+        "string",
+        STRATEGIES[0],
+        "The same of values",
+        choices=STRATEGIES,
+    )
+    schema_payload_validation: bool = _topic(
+        "raftlog.schema.payload.validation",
+        "boolean",
+        False,
+        "With schema validation: whether the leader parses Avro data too, and refuses what its schema cannot read",
     )
     errors_deadletterqueue_group_enable: bool = _topic(
         "errors.deadletterqueue.group.enable",

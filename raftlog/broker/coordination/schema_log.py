@@ -69,6 +69,15 @@ class SchemaLog:
             partition.leader_epoch if leads else NO_EPOCH,
         )
 
+    def special_offset(self, timestamp: int) -> int:
+        """Return the offset for a special timestamp of ListOffsets, as the leader. Raises KafkaError."""
+        partition = self._broker.replicas.get(SCHEMAS_TOPIC, INDEX)
+        if self.bounds().leader_epoch == NO_EPOCH:
+            raise NotLeaderOrFollower(f"this broker does not lead {SCHEMAS_TOPIC}")
+        found = partition.offset_for_timestamp(timestamp, read_committed=False)
+        assert found is not None, "a log has a start and an end"
+        return found[0]
+
     async def read(self, offset: int) -> bytes:
         """Return committed batches from `offset` on. Raises KafkaError."""
         partition = self._broker.replicas.get(SCHEMAS_TOPIC, INDEX)

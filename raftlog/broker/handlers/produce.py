@@ -60,7 +60,7 @@ from raftlog.protocol.produce import (
     encode_produce_response,
 )
 from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch
-from raftlog.records.validation import NeedsStepwiseValidation
+from raftlog.records.validation import NeedsStepwiseValidation, schema_fields
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
@@ -427,6 +427,10 @@ class PendingProduce(Slot):
             config = log.config
             async with server.walk_lock:
                 walked = await walk_records(broker.env, each.records, config, memory=server.memory.unappended)
+            if schema_fields(config):
+                await broker.schema_check.check(
+                    log.topic, config, each.records, walked.plain_bytes, server.memory.unappended
+                )
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class WalkedBatch(NamedTuple):
-    """A batch in its topic's codec, and the largest timestamp of its records."""
+    """A batch in its topic's codec, the largest timestamp of its records, and their bytes if they were compressed."""
 
     records: memoryview
     max_timestamp: int
+    plain_bytes: int
 
 
 async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, memory: Account) -> WalkedBatch:
@@ -52,6 +53,6 @@ async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, me
                     plain_bytes += len(result)
         if recompression is not None:
             records = memoryview(await env.offload(partial(recompression.finish, header)))
-        return WalkedBatch(records, newest)
+        return WalkedBatch(records, newest, plain_bytes)
     finally:
         memory.release(plain_bytes)

@@ -32,6 +32,8 @@ def check_ports(node: NodeConfig) -> Iterator[Finding]:
     addresses = {str(each): (each.host, each.port) for each in node.listeners}
     if node.admin_listener is not None:
         addresses["admin API"] = node.admin_listener
+    if node.schema_registry_listener is not None:
+        addresses["schema registry"] = node.schema_registry_listener
     runs = is_running(node)
     for name, (host, port) in addresses.items():
         if port:

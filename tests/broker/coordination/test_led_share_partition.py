@@ -18,6 +18,8 @@ from raftlog.base.errors import (
     UnknownServerError,
 )
 from raftlog.broker.coordination.led_share_partition import (
+    GATHER_MAX_S,
+    GATHER_SHARE,
     MOST_BATCHES,
     RETRY_S,
     LedSharePartition,
@@ -152,6 +154,47 @@ def test_an_acknowledgement_is_answered_after_its_commit() -> None:
         leader.store.answer()
         await last
         assert leader.store.epochs == [(3, 7)] * 3
+
+    run_scenario(scenario)
+
+
+def test_members_that_acknowledge_in_turns_share_the_next_write() -> None:
+    """It waits a little for the answered member, and no acknowledgement is answered with the write before its own."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        assert leader.acquire() == [(0, 9, 1)] and leader.acquire("b") == [(10, 19, 1)]
+        first, other = leader.acknowledge(0, 0), leader.acknowledge(10, 10, member="b")
+        await leader.pass_time()
+        assert [each.pending for each in leader.store.writes] == [((0, 1), (10, 11))]
+        third = leader.acknowledge(11, 11, member="b")
+        await leader.pass_time(GATHER_MAX_S / GATHER_SHARE)
+        leader.store.answer()
+        await leader.pass_time(0.001)
+        assert first.done() and other.done() and not third.done() and len(leader.store.writes) == 1
+        fourth = leader.acknowledge(1, 1)
+        await leader.pass_time(GATHER_MAX_S)
+        assert [each.pending for each in leader.store.writes[1:]] == [((1, 2), (11, 12))]
+        assert not third.done() and not fourth.done()
+        leader.store.answer()
+        await asyncio.gather(third, fourth)
+
+    run_scenario(scenario)
+
+
+def test_a_member_alone_waits_for_no_other() -> None:
+    """Its next acknowledgement is written at once."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        leader.acquire()
+        for offset in range(3):
+            acknowledged = leader.acknowledge(offset, offset)
+            await leader.pass_time(0.0001)
+            assert len(leader.store.writes) == offset + 1
+            await leader.pass_time()
+            leader.store.answer()
+            await acknowledged
 
     run_scenario(scenario)
 

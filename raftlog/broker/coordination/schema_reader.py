@@ -1,0 +1,161 @@
+"""The registry's schemas as a broker has read them, which need not lead or replicate `_schemas`.
+
+It reads when it is asked to: first the end of the partition, as its leader reports it, then the records up to there.
+A new leader reports no end until it knows that of its predecessor (KIP-207). So what was registered before the call is
+read, or the call fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from raftlog.base.errors import KafkaError, LeaderNotAvailable, from_code
+from raftlog.base.turns import each_part
+from raftlog.base.types import NO_BROKER, SCHEMAS_TOPIC
+from raftlog.broker.controller_requests import wait_for_image
+from raftlog.broker.coordination.schema_log import INDEX, READ_BYTES, SchemaLog
+from raftlog.broker.local_broker import LocalBroker
+from raftlog.metadata.image import MetadataImage
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import VERSIONS
+from raftlog.protocol.message_builders import request_builders
+from raftlog.replication.leader_role import EARLIEST, LATEST
+from raftlog.schemas.registry_state import RegistryState
+from raftlog.schemas.replay import decoded
+
+ANSWER_S: Final = 2.0
+READ_S: Final = 5.0
+IMAGE_S: Final = 0.5
+"""Longest wait for the topic: another node may have created it a moment ago."""
+REFRESH_EACH_S: Final = 0.1
+"""Pause between two readings: unknown ids of a producer are not a load for the leader."""
+
+
+class SchemaReader:
+    """`state` has what was read so far."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self.state = RegistryState()
+        self._loading = self.state
+        """Another state until a log was read for the first time."""
+        self._broker = broker
+        self._log = SchemaLog(broker)
+        self._topic_id: Any = None
+        self._offset = 0
+        self._reading = asyncio.Lock()
+        self._began_at = -REFRESH_EACH_S
+        self._failure = ""
+        """Why the last reading failed."""
+
+    async def read_on(self) -> None:
+        """Read everything that was committed before this call. Raises LeaderNotAvailable, which clients retry.
+
+        Calls that wait for the same reading share its outcome.
+        """
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        async with self._reading:
+            if self._began_at <= asked_at:
+                await asyncio.sleep(self._began_at + REFRESH_EACH_S - loop.time())
+                self._began_at = loop.time()
+                self._failure = "the reading was interrupted"
+                self._failure = await self._attempt()
+            failure = self._failure
+        if failure:
+            raise LeaderNotAvailable(f"the schemas of the registry cannot be read: {failure}")
+
+    async def _attempt(self) -> str:
+        """Return "", or why the schemas cannot be read."""
+        try:
+            async with asyncio.timeout(READ_S):
+                await self._read_all()
+        except TimeoutError:
+            return f"there were more than {READ_S:.0f} s to read"
+        except (KafkaError, OSError) as error:
+            return str(error)
+        return ""
+
+    async def _read_all(self) -> None:
+        await wait_for_image(self._broker, _has_schemas, timeout_s=IMAGE_S)
+        topic = self._broker.image().topics.get(SCHEMAS_TOPIC)
+        if topic is None:
+            self._restart(None, 0)
+            self.state = self._loading
+            return
+        leader = topic.partitions[INDEX].leader
+        if leader == NO_BROKER:
+            raise LeaderNotAvailable(f"no broker leads {SCHEMAS_TOPIC}")
+        end_offset = await self._special_offset(leader, LATEST)
+        if topic.topic_id != self._topic_id or self._offset > end_offset:
+            self._restart(topic.topic_id, await self._special_offset(leader, EARLIEST))
+        while self._offset < end_offset:
+            batches = await self._read(leader)
+            records, offset = await self._broker.env.offload(partial(decoded, batches, self._offset))
+            if offset <= self._offset:
+                raise LeaderNotAvailable(f"there is no record at offset {offset} of {SCHEMAS_TOPIC}")
+            await each_part(self._broker.env, records, lambda each: self._loading.apply(*each))
+            self._offset = offset
+        self.state = self._loading
+
+    def _restart(self, topic_id: Any, offset: int) -> None:
+        self._loading, self._offset, self._topic_id = RegistryState(), offset, topic_id
+
+    async def _special_offset(self, leader: int, timestamp: int) -> int:
+        if leader == self._broker.config.node_id:
+            return self._log.special_offset(timestamp)
+        answer = await self._ask(leader, ApiKey.LIST_OFFSETS, _list_request(timestamp))
+        (found,) = answer.topics[0].partitions
+        if found.error_code:
+            raise from_code(found.error_code)
+        return int(found.offset)
+
+    async def _read(self, leader: int) -> bytes:
+        """Return committed batches from the offset on."""
+        if leader == self._broker.config.node_id:
+            return await self._log.read(self._offset)
+        answer = await self._ask(leader, ApiKey.FETCH, _fetch_request(self._offset))
+        (found,) = answer.responses[0].partitions
+        if found.error_code:
+            raise from_code(found.error_code)
+        return bytes(found.records or b"")
+
+    async def _ask(self, leader: int, api_key: ApiKey, request: Any) -> Any:
+        links = self._broker.links
+        return await links.ask(leader, api_key, VERSIONS[api_key], request, timeout_s=ANSWER_S)
+
+
+def _has_schemas(image: MetadataImage) -> bool:
+    return SCHEMAS_TOPIC in image.topics
+
+
+def _list_request(timestamp: int) -> Any:
+    make = request_builders(ApiKey.LIST_OFFSETS, VERSIONS[ApiKey.LIST_OFFSETS])
+    partition = make.ListOffsetsPartition(partition_index=INDEX, current_leader_epoch=-1, timestamp=timestamp)
+    topic = make.ListOffsetsTopic(name=SCHEMAS_TOPIC, partitions=(partition,))
+    return make.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=(topic,))
+
+
+def _fetch_request(offset: int) -> Any:
+    make = request_builders(ApiKey.FETCH, VERSIONS[ApiKey.FETCH])
+    partition = make.FetchPartition(
+        partition=INDEX,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        partition_max_bytes=READ_BYTES,
+    )
+    return make.FetchRequest(
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=0,
+        max_bytes=READ_BYTES,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=(make.FetchTopic(topic=SCHEMAS_TOPIC, partitions=(partition,)),),
+        forgotten_topics_data=(),
+        rack_id="",
+    )

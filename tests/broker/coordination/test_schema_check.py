@@ -1,0 +1,186 @@
+"""The check of produced records by schemas: each wrong record is named, and `_schemas` is read only when needed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.config import TopicConfig
+from raftlog.base.errors import InvalidRecord, LeaderNotAvailable
+from raftlog.base.memory import Account
+from raftlog.broker.coordination.schema_check import SchemaCheck
+from raftlog.broker.coordination.schema_log import SchemaLog
+from raftlog.records.batch import build_batch, new_record
+from raftlog.schemas.produced import MOST_ERRORS
+from raftlog.schemas.records import SchemaWritten, encode
+from raftlog.schemas.schema import Schema
+from tests.broker.coordination.test_schema_log import SchemaBroker, committed, play
+
+CHECKED = TopicConfig(confluent_value_schema_validation=True)
+PARSED = TopicConfig(confluent_value_schema_validation=True, schema_payload_validation=True)
+
+
+def batch(*values: bytes | None) -> memoryview:
+    return memoryview(build_batch([new_record(b"k", each, timestamp=0) for each in values]))
+
+
+async def checked(check: SchemaCheck, config: TopicConfig, records: memoryview) -> None:
+    memory = Account("batches", 1 << 20)
+    try:
+        await check.check("t", config, records, 0, memory)
+    finally:
+        assert memory.used == 0
+        assert memory.most == len(records)
+
+
+def framed(schema_id: int, payload: bytes = b"") -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+async def write(log: SchemaLog, *records: SchemaWritten) -> None:
+    at = log.bounds().log_end_offset
+    encoded = tuple(encode(each) for each in records)
+    await committed(log, log.append(encoded, at=at, leader_epoch=log.bounds().leader_epoch, now_ms=1))
+
+
+def long(subject: str, version: int, schema_id: int, text: str = '"long"') -> SchemaWritten:
+    return SchemaWritten(subject, version, schema_id, Schema("AVRO", text))
+
+
+async def errors_of(check: SchemaCheck, config: TopicConfig, *values: bytes | None) -> Any:
+    with pytest.raises(InvalidRecord) as caught:
+        await checked(check, config, batch(*values))
+    return caught.value.record_errors
+
+
+def test_each_wrong_record_is_named() -> None:
+    """KIP-467: its index in the batch, and the reason."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1), long("other-value", 1, 2, '"int"'))
+        await checked(check, CHECKED, batch(framed(1), None, framed(1)))
+        found = await errors_of(check, CHECKED, framed(1), b"plain", None, framed(9), framed(2))
+        assert [index for index, _ in found] == [1, 3, 4]
+        assert [text.partition(",")[0] for _, text in found] == [
+            "the value has no schema id",
+            "the value has the schema id 9",
+            "the value has the schema id 2",
+        ]
+        found = await errors_of(check, CHECKED, *[b"plain"] * (MOST_ERRORS + 5))
+        assert len(found) == MOST_ERRORS
+
+    play(scenario)
+
+
+def test_a_new_schema_and_a_new_subject_are_looked_up() -> None:
+    """An id that is known under another subject is read again: the registration may have come since."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("other-value", 1, 1))
+        await errors_of(check, CHECKED, framed(1))
+        await write(log, long("t-value", 1, 1))
+        await checked(check, CHECKED, batch(framed(1)))
+        await write(log, long("t-value", 2, 2, '"int"'))
+        await checked(check, CHECKED, batch(framed(2)))
+
+    play(scenario)
+
+
+def test_avro_data_is_parsed_where_the_topic_says_so() -> None:
+    """After the ids."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, PARSED, batch(framed(1, b"\x02")))
+        await checked(check, CHECKED, batch(framed(1, b"")))
+        ((index, reason),) = await errors_of(check, PARSED, framed(1, b"\x02"), framed(1, b""))
+        assert index == 1
+        assert reason == "the value is no data of its schema: the data is cut off"
+
+    play(scenario)
+
+
+def test_schemas_that_cannot_be_read_are_a_retriable_error() -> None:
+    """No broker leads `_schemas`: the client sends the batch again."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        node.publish(leader=-1)
+        waiting = [asyncio.ensure_future(checked(check, CHECKED, batch(framed(1)))) for _ in range(3)]
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(outcome, LeaderNotAvailable)
+        assert await errors_of(check, CHECKED, b"plain"), "no schema makes this record right"
+
+    play(scenario)
+
+
+def test_without_a_registry_all_records_are_refused_and_the_reason_says_so() -> None:
+    """The cluster has no topic `_schemas`: no node has a schema registry, or nothing was registered yet."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        node.image = node.image.__class__()
+        ((_, reason),) = await errors_of(SchemaCheck(node.broker), CHECKED, framed(1))
+        assert "there is no topic _schemas" in reason
+
+    play(scenario)
+
+
+def test_a_new_leader_that_does_not_know_the_end_refuses_no_record_for_good() -> None:
+    """KIP-207: its predecessor may have answered a registration that lies beyond its high watermark."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        node.partition_host.flushes = False
+        record = (encode(long("t-value", 1, 1)),)
+        end_offset = log.append(record, at=0, leader_epoch=log.bounds().leader_epoch, now_ms=1)
+        node.publish(leader=1)
+        with pytest.raises(LeaderNotAvailable):
+            await checked(check, CHECKED, batch(framed(1)))
+        node.partition_host.flushes = True
+        node.partition_host.flush(node.replicas.partitions[0])
+        await committed(log, end_offset)
+        await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)
+
+
+def test_an_interrupted_reading_has_not_read() -> None:
+    """The client that waited for it has gone: another batch reads anew."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        gone = asyncio.ensure_future(checked(check, CHECKED, batch(framed(1))))
+        await asyncio.sleep(0)
+        stays = asyncio.ensure_future(checked(check, CHECKED, batch(framed(1))))
+        while not check._reader._reading.locked():
+            await asyncio.sleep(0)
+        gone.cancel()
+        try:
+            await stays
+        except LeaderNotAvailable:
+            await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)
+
+
+def test_a_topic_that_was_made_anew_is_read_anew() -> None:
+    """Ids of the former registry mean nothing."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, CHECKED, batch(framed(1)))
+        check._reader._topic_id = UUID(int=99)
+        check._reader.state.apply(long("t-value", 2, 7), b"old")
+        await errors_of(check, CHECKED, framed(8))
+        await errors_of(check, CHECKED, framed(7))
+        await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)

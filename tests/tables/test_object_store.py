@@ -1,0 +1,78 @@
+"""Tables in an object store: S3 as moto plays it, in a thread of the tests."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raftlog.tables.formats import Format, Place, open_table
+from tests.tables.conftest import rows
+from tests.tables.exactly_once import check_every_fault
+from tests.tables.in_memory import Fault
+
+pytestmark = pytest.mark.tables
+
+LOGIN = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "us-east-1"}
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty bucket."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    for name, value in {**LOGIN, "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}.items():
+        monkeypatch.setenv(name, value)
+    import boto3
+
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="lake")
+    yield "s3://lake/raw"
+    server.stop()
+
+
+def _rows_of(place: Place, topic: str) -> list[tuple[int, int]]:
+    """Return the keys of the rows, as the writer's own libraries read them."""
+    from raftlog.tables.columns import SCHEMA
+
+    table: Any = open_table(place, topic, SCHEMA)
+    table.load()
+    if place.format is Format.DELTA:
+        import polars
+
+        found = polars.read_delta(place.where(topic)).to_dicts()
+    else:
+        found = table._table.scan().to_arrow().to_pylist()
+    return sorted((each["partition"], each["offset"]) for each in found)
+
+
+@pytest.mark.parametrize("format", Format)
+def test_each_row_is_in_the_table_once_in_an_object_store(
+    format: Format, bucket: str, tmp_path: Path
+) -> None:
+    """The scenario of test_writer.py: a version is a conditional write of Delta, or a row of Iceberg's catalog."""
+    from raftlog.tables.columns import SCHEMA
+
+    catalog = f"sqlite:///{tmp_path / 'catalog.db'}" if format is Format.ICEBERG else ""
+    place = Place(format, bucket, catalog)
+    numbers = itertools.count()
+
+    def new() -> Any:
+        topic = f"orders-{next(numbers)}"
+        return (lambda: open_table(place, topic, SCHEMA)), (lambda: _rows_of(place, topic))
+
+    assert check_every_fault(new, (Fault.KILLED_AFTER, Fault.RIVAL_BEFORE), rows) > 10
+
+
+def test_iceberg_in_an_object_store_needs_a_catalog() -> None:
+    """A database in a folder is no choice there, and Delta has no catalog."""
+    for format, catalog in ((Format.ICEBERG, ""), (Format.DELTA, "http://localhost:8181")):
+        with pytest.raises(ValueError) as raised:
+            Place(format, "s3://lake", catalog)
+        assert "catalog" in str(raised.value)
