@@ -117,6 +117,18 @@ def test_scan_says_how_far_it_is(topic: Topic) -> None:
     }
 
 
+def test_records_that_were_deleted_meanwhile_are_skipped_with_a_reason(topic: Topic) -> None:
+    """A scan that is resumed below the first offset says which offsets it did not see."""
+    for number in range(3):
+        topic.write(f"v{number}")
+    trim = topic.node.ask("POST", f"/v1/topics/{topic.name}/partitions/0/trim", {"before_offset": 2})
+    assert trim.status == 200
+    lines = topic.scan(resume="0:0")
+    skipped = next(each for each in lines if each["event"] == "skipped")
+    assert (skipped["offset"], skipped["end_offset"], "deleted" in skipped["reason"]) == (0, 2, True)
+    assert [each["value"]["data"] for each in lines if each["event"] == "record"] == ["v2"]
+
+
 def test_mistakes_are_refused_before_the_stream_begins(topic: Topic) -> None:
     """A status, and no half of a stream."""
     at = f"/v1/topics/{topic.name}/records/scan"
