@@ -204,3 +204,21 @@ def test_search_is_stopped_and_says_so(records: Records) -> None:
     records.page.get_by_role("button", name="Search", exact=True).click()
     records.page.get_by_role("button", name="Stop").click()
     records.page.get_by_text("Stopped. 0 records").wait_for()
+
+
+def test_search_goes_on_where_it_ended(records: Records) -> None:
+    """After so many found records; none is found twice."""
+    for number in range(5):
+        records.write(f"value-{number}")
+    records.open()
+
+    def with_a_limit(route: Any) -> None:
+        route.continue_(url=route.request.url.replace("max_records=1000", "max_records=3"))
+
+    records.page.route("**/records/scan*", with_a_limit)
+    records.page.get_by_role("button", name="Search the topic").click()
+    records.page.get_by_role("button", name="Search", exact=True).click()
+    records.page.get_by_text("There may be more. 3 records").wait_for()
+    records.page.get_by_role("button", name="Continue").click()
+    records.page.get_by_text("Done. 5 records").wait_for()
+    records.page.get_by_role("button", name="Continue").wait_for(state="hidden")

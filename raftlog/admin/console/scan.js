@@ -6,7 +6,7 @@ import { bytes, number, plural, time } from "./format.js";
 import { list } from "./list.js";
 import { brief, decoded, save, take, text } from "./record.js";
 
-const MOST_SHOWN = 1000;
+const MOST_AT_ONCE = 1000;
 const MOST_REASONS = 5;
 const FILE_MAX_BYTES = 256 * 1024 * 1024;
 const FORMATS = { jsonl: ["JSON Lines", "application/x-ndjson", line], csv: ["CSV", "text/csv", row] };
@@ -72,9 +72,10 @@ function asked({ partition, from, until, ...given }, more) {
 
 /** Open the search of the topic in a card. `using`: { name, count, open(record), decoders(), signal }. */
 export function search(host, { name, count, open, decoders, signal }) {
-  let scan = null, found = [];
+  let scan = null, found = [], texts = {};
   const status = h("p", { class: "quiet", role: "status" }), bar = h("progress", { max: 1, value: 0, "aria-label": "Progress of the search", hidden: true });
   const start = h("button", { type: "submit", class: "primary" }, "Search"), stop = h("button", { type: "button", disabled: true, onclick: () => scan?.stop() }, "Stop");
+  const further = h("button", { type: "button", hidden: true, onclick: () => begin(scan.end.resume) }, "Continue");
   const rows = list({ label: "Found records", empty: "Nothing was found yet.", opened: open, columns: [
     { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
     { title: "Partition", kind: "number", cell: (each) => each.partition },
@@ -86,7 +87,7 @@ export function search(host, { name, count, open, decoders, signal }) {
   const input = (label, key) => field(label, h("input", { name: key, maxlength: 200, spellcheck: "false" }));
   const form = h("form", { autocomplete: "off", onsubmit: (event) => (event.preventDefault(), begin()) },
     h("div", { class: "pair" }, input("Anywhere", "text"), input("In the key", "key"), input("In the value", "value"), input("In a header (name=value)", "header")), range(count),
-    h("div", { class: "buttons" }, start, stop, h("button", { type: "button", onclick: close }, "Close")));
+    h("div", { class: "buttons" }, start, stop, further, h("button", { type: "button", onclick: close }, "Close")));
   const shown = h("section", { class: "card", "aria-label": "Search the topic" }, h("h2", {}, "Search the topic"), form, bar, status, rows.element);
   put(host, shown);
   rows.element.hidden = true;
@@ -97,10 +98,11 @@ export function search(host, { name, count, open, decoders, signal }) {
     put(host);
   }
 
-  async function begin() {
+  /** Search from the beginning, or go on with the same texts where the last search ended. */
+  async function begin(resume = "") {
     scan?.stop();
-    found = [];
-    const mine = (scan = new Scan(name, asked(Object.fromEntries(new FormData(form)), { max_records: MOST_SHOWN, ...decoders() }), signal));
+    if (!resume) (found = []), (texts = Object.fromEntries(new FormData(form)));
+    const mine = (scan = new Scan(name, asked(texts, { max_records: MOST_AT_ONCE, resume, ...decoders() }), signal));
     const draw = () => {
       if (mine !== scan) return;
       rows.set(found.length, (index) => found[index]);
@@ -109,6 +111,7 @@ export function search(host, { name, count, open, decoders, signal }) {
     };
     rows.element.hidden = bar.hidden = false;
     stop.disabled = false;
+    further.hidden = true;
     status.textContent = "Searching …";
     try {
       await mine.run((records) => mine === scan && found.push(...records.flatMap((each) => take(each.partition_id, { records: [each] }))), draw);
@@ -116,7 +119,9 @@ export function search(host, { name, count, open, decoders, signal }) {
     } catch (error) {
       if (mine === scan) status.textContent = error.message;
     }
-    if (mine === scan) stop.disabled = true;
+    if (mine !== scan) return;
+    stop.disabled = true;
+    further.hidden = !mine.end?.resume;
   }
 }
 
