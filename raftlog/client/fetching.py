@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import KafkaError, OffsetOutOfRange, from_code
+from raftlog.base.types import NO_EPOCH
 from raftlog.client.cluster import RETRY_S, Cluster, is_retriable
 from raftlog.client.connection import Connection
 from raftlog.client.errors import NotConnected
@@ -26,6 +27,7 @@ FETCH_BYTES: Final = 50 << 20
 PARTITION_BYTES: Final = 1 << 20
 """fetch.max.bytes and max.partition.fetch.bytes. A single batch may be larger (KIP-74)."""
 NO_SESSION: Final = (0, -1)
+NO_EPOCHS: Final[Mapping[PartitionKey, int]] = {}
 CREATE_TIME, APPEND_TIME = 1, 2
 _GRACE_S: Final = 30.0
 """The timeout of a Fetch, beyond its max wait."""
@@ -40,6 +42,8 @@ class Options:
     min_bytes: int = 1
     partition_bytes: int = PARTITION_BYTES
     reset: int | None = EARLIEST
+    checks_epochs: bool = False
+    """Whether leaders compare the epoch of the batch before a position (KIP-320), from Fetch 12 on."""
 
 
 class WholeBatch(NamedTuple):
@@ -66,6 +70,10 @@ class Fetched(NamedTuple):
     is_first_end: bool = False
     """Whether this is the first Fetch that reached this end."""
     error: KafkaError | None = None
+    epoch: int = NO_EPOCH
+    """The leader epoch of the last batch before `position`, with `checks_epochs` and as far as it is known."""
+    diverged_at: int | None = None
+    """The offset from which the partition has other records than were fetched: an unclean election truncated it."""
 
 
 @dataclass(slots=True)
@@ -84,6 +92,8 @@ class Fetcher:
         self.options = options
         self.positions: dict[PartitionKey, int] = {}
         """The next offset to fetch of each partition. The caller may remove partitions; `assign` adds them."""
+        self.position_epochs: dict[PartitionKey, int] = {}
+        """The leader epoch of the last batch before each position; without an entry it is not checked."""
         self._leaders: dict[PartitionKey, int] = {}
         self._epochs: dict[PartitionKey, int] = {}
         """The leader epoch of each leader. A broker that leads no more may serve as a follower, but refuses these."""
@@ -92,9 +102,15 @@ class Fetcher:
         self._retry_leaders_at = 0.0
         self._ends: dict[PartitionKey, int] = {}
 
-    def assign(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Replace the assignment: fetch only these partitions, from these offsets."""
+    def assign(
+        self, offsets: Mapping[PartitionKey, int], epochs: Mapping[PartitionKey, int] | None = None
+    ) -> None:
+        """Replace the assignment: fetch only these partitions, from these offsets.
+
+        `epochs`: the leader epochs of the batches before the offsets, for `checks_epochs`.
+        """
         self.positions = dict(offsets)
+        self.position_epochs = dict(epochs or {})
         self._ends.clear()
 
     def close(self) -> None:
@@ -170,7 +186,9 @@ class Fetcher:
 
     def _send_fetch(self, connection: Connection, offsets: dict[PartitionKey, int]) -> None:
         version = connection.version_of(ApiKey.FETCH)
-        request = fetch_request(version, offsets, self.options, epochs=self._epochs)
+        request = fetch_request(
+            version, offsets, self.options, epochs=self._epochs, last_epochs=self.position_epochs
+        )
         connection.send(ApiKey.FETCH, version, request)
 
     def _forget_leaders(self, partitions: Iterable[PartitionKey]) -> None:
@@ -210,6 +228,8 @@ class Fetcher:
     def _read_partition(self, leader: int, key: PartitionKey, offset: int, part: Any) -> Fetched | None:
         if part.error_code:
             return self._read_error(leader, key, offset, from_code(part.error_code))
+        if (diverged_at := _divergence(part)) is not None:
+            return Fetched(key, leader, iter(()), offset, diverged_at=diverged_at)
         received = memoryview(part.records or b"")
         whole = [
             WholeBatch(header, received[position : position + header.length])
@@ -219,6 +239,8 @@ class Fetcher:
         visible = visible_batches(whole, aborted if self.options.committed else ())
         position = max(offset, whole[-1].header.end_offset) if whole else offset
         self.positions[key] = position
+        if whole and self.options.checks_epochs:
+            self.position_epochs[key] = whole[-1].header.leader_epoch
         end = part.last_stable_offset if self.options.committed else part.high_watermark
         at_end = position >= end
         is_first_end = at_end and self._ends.get(key) != position
@@ -227,7 +249,8 @@ class Fetcher:
         if not visible and not is_first_end:
             return None
         records = decoded(visible, offset)
-        return Fetched(key, leader, records, position, bool(visible), at_end, is_first_end)
+        epoch = self.position_epochs.get(key, NO_EPOCH)
+        return Fetched(key, leader, records, position, bool(visible), at_end, is_first_end, epoch=epoch)
 
     def _read_error(self, leader: int, key: PartitionKey, offset: int, error: KafkaError) -> Fetched | None:
         """Return an error that is not retriable. Others refresh the leader or reset the offset, and return None."""
@@ -251,11 +274,13 @@ def fetch_request(
     options: Options,
     *,
     epochs: Mapping[PartitionKey, int],
+    last_epochs: Mapping[PartitionKey, int] = NO_EPOCHS,
     max_bytes: int = FETCH_BYTES,
 ) -> Any:
     """Return a Fetch of partitions from these offsets, outside of any fetch session. `max_bytes` is for them all.
 
     `epochs`: the leader epochs by the metadata, which a broker refuses if it has another. So only leaders answer.
+    `last_epochs`: the epochs of the batches before the offsets, which a broker compares with its log.
     """
     make = request_builders(ApiKey.FETCH, version)
     topics: dict[str, list[Any]] = {}
@@ -265,7 +290,7 @@ def fetch_request(
                 partition=number,
                 current_leader_epoch=epochs[topic, number],
                 fetch_offset=offset,
-                last_fetched_epoch=-1,
+                last_fetched_epoch=last_epochs.get((topic, number), NO_EPOCH),
                 log_start_offset=-1,
                 partition_max_bytes=options.partition_bytes,
             )
@@ -282,6 +307,12 @@ def fetch_request(
         forgotten_topics_data=(),
         rack_id="",  # so that leaders name no follower to read from
     )
+
+
+def _divergence(part: Any) -> int | None:
+    """Return where a partition's log diverges from what was fetched, None if it does not."""
+    found = getattr(part, "diverging_epoch", None)  # a version before 12 has no such field
+    return None if found is None or found.end_offset < 0 else int(found.end_offset)
 
 
 def list_offsets(

@@ -23,6 +23,9 @@ SOURCE: Final = "raftlog.source"
 """The table property that names the topic."""
 OFFSETS: Final = "raftlog.offsets"
 """The offsets from and to of each partition in a commit's information, for people and other programs."""
+LEADER_EPOCH: Final = "leader-epoch"
+UNKNOWN: Final = -1
+"""The leader epoch of a partition that had one, and was read on from elsewhere."""
 TARGET_BYTES: Final = 128 << 20
 """The size of files after small files are merged."""
 RETRIES: Final = 0
@@ -129,12 +132,16 @@ def _head(table: DeltaTable) -> Head:
     source = Source.from_json(text)
     epoch = table.transaction_version(_application(source, "epoch"))
     offsets: dict[int, int] = {}
+    leader_epochs: dict[int, int] = {}
     for partition in count():
         offset = table.transaction_version(_application(source, partition))
         if offset is None:
             break
         offsets[partition] = offset
-    return Head(version, source, NO_EPOCH if epoch is None else epoch, offsets)
+        leader_epoch = table.transaction_version(_application(source, f"{partition}/{LEADER_EPOCH}"))
+        if leader_epoch is not None and leader_epoch >= 0:
+            leader_epochs[partition] = leader_epoch
+    return Head(version, source, NO_EPOCH if epoch is None else epoch, offsets, leader_epochs)
 
 
 def _application(source: Source, name: str | int) -> str:
@@ -142,17 +149,23 @@ def _application(source: Source, name: str | int) -> str:
 
 
 def _transactions(source: Source, attempt: Attempt, head: Head) -> list[Transaction]:
-    """Return the epoch, and the offset of each partition that moved."""
+    """Return the epoch, and the offset and leader epoch of each partition where they changed."""
     moved = {
         partition: offset
         for partition, offset in attempt.end.items()
         if head.offsets.get(partition) != offset
     }
+    epochs = {partition: attempt.leader_epochs.get(partition, UNKNOWN) for partition in attempt.end}
     return [
         Transaction(_application(source, "epoch"), attempt.epoch),
         *(
             Transaction(_application(source, partition), offset)
             for partition, offset in sorted(moved.items())
+        ),
+        *(
+            Transaction(_application(source, f"{partition}/{LEADER_EPOCH}"), leader_epoch)
+            for partition, leader_epoch in sorted(epochs.items())
+            if leader_epoch != head.leader_epochs.get(partition, UNKNOWN)
         ),
     ]
 

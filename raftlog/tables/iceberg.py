@@ -37,6 +37,8 @@ SOURCE: Final = "raftlog.source"
 EPOCH: Final = "raftlog.epoch"
 OFFSETS: Final = "raftlog.offsets"
 """The next offset of each partition, as JSON."""
+LEADER_EPOCHS: Final = "raftlog.leader-epochs"
+"""The leader epoch of the last batch before each offset, as JSON, where it is known."""
 PROPERTIES: Final = {
     "commit.retry.num-retries": "0",  # pyiceberg would try a commit again on top of a newer snapshot
     "commit.manifest-merge.enabled": "true",
@@ -95,7 +97,11 @@ class IcebergBackend:
         """Commit rows, epoch and offsets as the snapshot after this head. Raise Conflict, StoreFailed."""
         table = self._table
         assert table is not None and _version(table) == head.version
-        progress = {EPOCH: str(attempt.epoch), OFFSETS: _to_json(attempt.end)}
+        progress = {
+            EPOCH: str(attempt.epoch),
+            OFFSETS: _to_json(attempt.end),
+            LEADER_EPOCHS: _to_json(attempt.leader_epochs),
+        }
         try:
             transaction = table.transaction()
             with transaction.update_schema() as columns:
@@ -161,10 +167,9 @@ def _head(table: IcebergTable) -> Head:
     if text is None:
         return Head(_version(table), None)
     progress = _progress(table)
-    offsets = {
-        int(partition): offset for partition, offset in json.loads(progress.get(OFFSETS, "{}")).items()
-    }
-    return Head(_version(table), Source.from_json(text), int(progress.get(EPOCH, NO_EPOCH)), offsets)
+    offsets, leader_epochs = (_from_json(progress.get(name, "{}")) for name in (OFFSETS, LEADER_EPOCHS))
+    epoch = int(progress.get(EPOCH, NO_EPOCH))
+    return Head(_version(table), Source.from_json(text), epoch, offsets, leader_epochs)
 
 
 def _progress(table: IcebergTable) -> Mapping[str, str]:
@@ -186,8 +191,12 @@ def _version(table: IcebergTable) -> str:
     return str(table.metadata.last_sequence_number)
 
 
-def _to_json(offsets: Mapping[int, int]) -> str:
-    return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
+def _to_json(numbers: Mapping[int, int]) -> str:
+    return json.dumps({str(partition): number for partition, number in sorted(numbers.items())})
+
+
+def _from_json(text: str) -> dict[int, int]:
+    return {int(partition): number for partition, number in json.loads(text).items()}
 
 
 def _words(error: Exception) -> str:

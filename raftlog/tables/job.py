@@ -44,7 +44,7 @@ class Plan:
     """The consumer group that shows the lag; "": none."""
     until_end: bool = False
     skip_lost: bool = False
-    """Whether to go on after records that were deleted before they were read."""
+    """Whether to go on behind records that the topic lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,12 @@ class Feed:
     dead_letters: DeadLetters | None = None
     positions: dict[int, int] = field(default_factory=dict)
     """The next offset of each partition, with the rows that wait."""
+    leader_epochs: dict[int, int] = field(default_factory=dict)
+    """The leader epoch of the last batch before each position, where it is known."""
     ends: dict[int, int] = field(default_factory=dict)
     """Where to stop, with `until_end`."""
+    fetched: set[int] = field(default_factory=set)
+    """The partitions that were fetched at their position, which compares the leader epochs."""
     leaders: set[int] = field(default_factory=set)
     """The brokers that the waiting rows came from."""
     waits_since: float | None = None
@@ -110,7 +114,9 @@ class Feed:
 
     @property
     def is_at_end(self) -> bool:
-        return all(self.positions[partition] >= end for partition, end in self.ends.items())
+        return self.fetched >= self.ends.keys() and all(
+            self.positions[partition] >= end for partition, end in self.ends.items()
+        )
 
 
 class Job:
@@ -121,7 +127,8 @@ class Job:
     ) -> None:
         self.stopping = False
         self._cluster, self._plan, self._reports = cluster, plan, reports
-        self._fetcher = Fetcher(cluster, Options(reset=None, partition_bytes=PARTITION_BYTES))
+        options = Options(reset=None, partition_bytes=PARTITION_BYTES, checks_epochs=True)
+        self._fetcher = Fetcher(cluster, options)
         self._tables = tables
         self._feeds: dict[str, Feed] = {}
         self._is_lost = False
@@ -159,6 +166,7 @@ class Job:
         begin = self._first_offsets(topic, new, EARLIEST if known else self._plan.begin)
         writer.take_over(begin, feed.rows.take())
         feed.positions = dict(writer.head.offsets)
+        feed.leader_epochs = dict(writer.head.leader_epochs)
         if self._plan.until_end:
             feed.ends = self._offsets(topic, found.partitions, LATEST)
         return feed
@@ -191,7 +199,12 @@ class Job:
                 (topic, partition): offset
                 for topic, feed in self._feeds.items()
                 for partition, offset in feed.positions.items()
-            }
+            },
+            {
+                (topic, partition): epoch
+                for topic, feed in self._feeds.items()
+                for partition, epoch in feed.leader_epochs.items()
+            },
         )
 
     # Reading.
@@ -220,8 +233,14 @@ class Job:
         if fetched.error is not None:
             self._skip_lost(feed, partition, fetched.error)
             return
+        if fetched.diverged_at is not None:
+            self._skip_other_records(feed, partition, fetched.diverged_at)
+            return
+        feed.fetched.add(partition)
         feed.rows.add(partition, fetched.records)
         feed.positions[partition] = fetched.position
+        if fetched.epoch >= 0:
+            feed.leader_epochs[partition] = fetched.epoch
         feed.leaders.add(fetched.leader)
         if feed.waits_since is None and feed.has_moved:
             feed.waits_since = time.monotonic()
@@ -246,6 +265,27 @@ class Job:
         self._reports.say(f"{what}; going on behind them")
         feed.positions[partition] = first
         self._fetcher.positions[at] = first
+        self._forget_epoch(feed, partition)
+
+    def _skip_other_records(self, feed: Feed, partition: int, offset: int) -> None:
+        """Go on at the position, although the topic has other records before it, if the user said so.
+
+        Raise LostRecords. If the topic ends before the position, the next Fetch says so.
+        """
+        position = feed.positions[partition]
+        what = (
+            f"{feed.topic} {partition}: it was read up to offset {position}, and has other records from offset "
+            f"{offset} on by now: the topic lost records that the table has"
+        )
+        if not self._plan.skip_lost:
+            raise LostRecords(f"{what}; --skip-lost goes on behind them")
+        self._reports.say(f"{what}; going on at offset {position}")
+        self._forget_epoch(feed, partition)
+
+    def _forget_epoch(self, feed: Feed, partition: int) -> None:
+        """Compare no leader epoch until a batch brings the next: the batch before the position was not read."""
+        feed.leader_epochs.pop(partition, None)
+        self._fetcher.position_epochs.pop((feed.topic, partition), None)
 
     # Committing.
 
@@ -274,7 +314,7 @@ class Job:
         if feed.dead_letters is not None and feed.rows.values is not None:
             feed.rows.values.look_again()
             dead = feed.dead_letters.append(feed.rows, feed.writer.head, feed.positions)
-        feed.writer.append(feed.rows.take(), feed.positions)
+        feed.writer.append(feed.rows.take(), feed.positions, feed.leader_epochs)
         feed.waits_since = None
         feed.leaders.clear()
         feed.commits += 1
@@ -319,6 +359,7 @@ class Job:
         )
         feed.rows.clear()
         feed.positions = dict(feed.writer.head.offsets)
+        feed.leader_epochs = dict(feed.writer.head.leader_epochs)
         feed.leaders.clear()
         feed.waits_since = None
         self._assign()

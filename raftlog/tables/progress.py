@@ -21,6 +21,8 @@ NO_EPOCH: Final = 0
 
 Offsets = Mapping[int, int]
 """The next offset to read of each partition."""
+LeaderEpochs = Mapping[int, int]
+"""The leader epoch of the last batch before that offset, of the partitions where it is known."""
 
 
 class TableError(Exception):
@@ -69,15 +71,18 @@ class Head:
     """None if the table was not made by raftlog."""
     epoch: int = NO_EPOCH
     offsets: Offsets = field(default_factory=dict)
+    leader_epochs: LeaderEpochs = field(default_factory=dict)
+    """Empty in a commit of an earlier version of raftlog."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A commit that a writer tries: its epoch, and the offsets before and after it."""
+    """A commit that a writer tries: its epoch, the offsets before and after it, and the leader epochs after it."""
 
     epoch: int
     start: Offsets
     end: Offsets
+    leader_epochs: LeaderEpochs = field(default_factory=dict)
 
 
 class Outcome(Enum):
@@ -113,7 +118,8 @@ def next_attempt(head: Head, begin: Offsets, epoch: int | None = None) -> Attemp
         raise Fenced(
             f"another writer took the dead letters over (epoch {head.epoch}, this writer has {epoch})"
         )
-    return Attempt(head.epoch + 1 if epoch is None else epoch, head.offsets, {**begin, **head.offsets})
+    new_epoch = head.epoch + 1 if epoch is None else epoch
+    return Attempt(new_epoch, head.offsets, {**begin, **head.offsets}, head.leader_epochs)
 
 
 def judge(head: Head, attempt: Attempt) -> Outcome:

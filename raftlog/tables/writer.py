@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from raftlog.tables.progress import (
     Attempt,
     Head,
+    LeaderEpochs,
     Offsets,
     Outcome,
     Source,
@@ -78,9 +79,10 @@ class TableWriter:
             self._check_kept(attempt)
             break
 
-    def append(self, rows: pa.Table, end: Offsets) -> None:
-        """Append rows and move the offsets on to `end`, exactly once."""
-        attempt = Attempt(self.head.epoch, self.head.offsets, {**self.head.offsets, **end})
+    def append(self, rows: pa.Table, end: Offsets, leader_epochs: LeaderEpochs | None = None) -> None:
+        """Append rows and move the offsets on to `end`, exactly once. `leader_epochs`: all that are known there."""
+        offsets = self.head.offsets
+        attempt = Attempt(self.head.epoch, offsets, {**offsets, **end}, leader_epochs or {})
         for _ in self._attempts():
             try:
                 self.table.append(self.head, attempt, rows)

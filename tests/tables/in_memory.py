@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -47,11 +48,14 @@ class MemoryTable:
     def append(self, head: Head, attempt: Attempt, rows: Any) -> None:
         if head != self.load():
             raise Conflict("there is a newer version")
-        self._add(Head(self._next(), head.source, attempt.epoch, attempt.end), self.store.rows + list(rows))
+        self._add(
+            Head(self._next(), head.source, attempt.epoch, attempt.end, attempt.leader_epochs),
+            self.store.rows + list(rows),
+        )
 
     def tidy(self) -> dict[str, Any]:
         newest, rows = self.store.versions[-1]
-        self._add(Head(self._next(), newest.source, newest.epoch, newest.offsets), rows)
+        self._add(replace(newest, version=self._next()), rows)
         return {}
 
     def _next(self) -> str:

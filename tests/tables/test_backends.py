@@ -55,6 +55,21 @@ def test_rows_epoch_and_offsets_are_one_version(backend: Backend, where: str):
     assert _keys(backend.read(where)) == [(0, 0), (0, 1)]
 
 
+def test_leader_epochs_are_beside_the_offsets(backend: Backend, where: str):
+    """A takeover keeps them, a partition that was read on elsewhere loses its own, and tables without them are read."""
+    table = backend.open(where)
+    writer = TableWriter(table, SOURCE, no_wait)
+    writer.take_over({0: 0, 1: 0}, rows([]))
+    assert writer.head.leader_epochs == {}
+    writer.append(rows([(0, 0), (1, 0)]), {0: 1, 1: 1}, {0: 0, 1: 7})
+    younger = TableWriter(backend.open(where), SOURCE, no_wait)
+    younger.take_over({}, rows([]))
+    assert younger.head.leader_epochs == {0: 0, 1: 7}
+    younger.append(rows([]), {1: 9}, {0: 0})
+    found = backend.open(where).load()
+    assert found is not None and (found.offsets, found.leader_epochs) == ({0: 1, 1: 9}, {0: 0})
+
+
 def test_an_append_on_an_older_version_conflicts(backend: Backend, where: str):
     """With rows or without, and no row gets in. The libraries would try again on the newest version by themselves."""
     first, second = backend.open(where), backend.open(where)

@@ -29,9 +29,10 @@ def _read_on(monkeypatch: pytest.MonkeyPatch, first: int, end: int) -> int:
     reports: Any = SimpleNamespace(commit=None, say=lambda _line: None)
     cluster: Any = None
     reader = job.Job(cluster, {}, job.Plan(skip_lost=True), reports)
-    feed: Any = SimpleNamespace(topic="orders", positions={0: READ})
+    feed: Any = SimpleNamespace(topic="orders", positions={0: READ}, leader_epochs={0: 3})
     reader._feeds["orders"] = feed
     reader._take(Fetched(AT, 1, iter(()), READ, error=OffsetOutOfRange()))
+    assert not feed.leader_epochs
     return feed.positions[0]
 
 

@@ -266,3 +266,31 @@ def test_killed_leaders_neither_lose_nor_double_rows(folder: Path, tmp_path: Pat
         log = read_log(cluster.bootstrap_servers, "orders")
         assert len(log) == 220
         assert_same(rows, log)
+
+
+def test_a_log_that_was_truncated_and_grew_past_the_table_is_noticed(folder: Path, tmp_path: Path):
+    """An unclean election loses ten records that the table has, while no writer runs."""
+    run = ("table", "run", "orders", "--to", str(tmp_path), "--until-end", "-J")
+    with run_checked(
+        3, errors=lambda each: each["event"] == "unclean_leader_elected", directory=folder
+    ) as cluster:
+        raftlog = CommandLine(cluster.bootstrap_servers)
+        settings = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+        cluster.create_topic("orders", replication_factor=2, settings=settings)
+        produce(cluster.bootstrap_servers, "orders", 10, partitions=1)
+        leader = cluster.leader("orders")
+        (follower,) = set(cluster.partitions("orders")[0].replicas) - {leader}
+        cluster.kill(follower)
+        produce(cluster.bootstrap_servers, "orders", 10, partitions=1)
+        assert raftlog(*run).returncode == 0
+        cluster.kill(leader)
+        cluster.restart(follower, wait=False)
+        assert cluster.leader("orders") == follower
+        for count in (10, 5):  # as long as it was, and longer
+            produce(cluster.bootstrap_servers, "orders", count, partitions=1)
+            ran = raftlog(*run)
+            said = "orders 0: it was read up to offset 20, and has other records from offset 10 on by now"
+            assert (ran.returncode, ran.stdout) == (exits.FAILED, "") and said in ran.stderr
+        (commit,) = _commits(raftlog(*run, "--skip-lost").stdout)
+        assert commit["records"] == 5
+        assert raftlog(*run).returncode == 0
