@@ -161,8 +161,8 @@ helm-test: $(STAMP) $(HELM) $(KUBERNETES_RULES)
 kubernetes-test: $(STAMP) $(HELM) $(CONTROL_PLANE)
 	$(BIN)/python -m pytest -n 0 -rs -m nightly tests/deploy $(TEST)
 
-# format("raftlog") and the jobs: killed leaders, drivers and executors, a standalone Spark master. Needs a Java runtime.
-test-spark: $(SPARK)
+# format("raftlog") and the jobs: killed leaders, drivers and executors, tables, a standalone Spark master. Needs Java.
+test-spark: $(SPARK) $(TABLES)
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline tests/docs $(TEST)
 
 # How work grows with partitions, brokers and groups, counted in steps and bytes: no clock, so any machine will do.

@@ -21,6 +21,7 @@ from raftlog.admin.native import (
     client_quotas,
     clock,
     decommissions,
+    dev_nodes,
     elections,
     events,
     explain,
@@ -88,6 +89,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *client_quotas.ROUTES,
     *clock.ROUTES,
     *faults.ROUTES,
+    *dev_nodes.ROUTES,
     *nodes.ROUTES,
 )
 """The first that fits a path is taken: /topics/-/configs stands before /topics/{topic_name}/configs."""

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from raftlog.cli import exits
-from raftlog.cli.bench import queues
+from raftlog.cli.bench import queues, registry
 from raftlog.cli.bench.command import BenchOptions, _create_topic, as_json, as_table, run
 from raftlog.cli.bench.figure import Figure
 
@@ -67,3 +67,12 @@ def test_many_workers_pass_the_death_of_a_node(monkeypatch):
     values = {each.name: each.value for each in queues.many_workers(Figure, _create_topic)}
     assert values["records accepted"] > 0 and values["records accepted by two nodes"] > 0
     assert values["20 workers of 4 groups look again"] > 0
+
+
+@pytest.mark.clients
+@pytest.mark.nightly
+def test_the_registry_is_asked_at_its_leader_and_elsewhere():
+    """With a few requests: both nodes answer, and each figure is a time."""
+    figures = list(registry.requests(count=3, new=2))
+    assert [each.name.partition(" p50 ")[2] for each in figures].count("at another node") == 2
+    assert len(figures) == 5 and all(each.value > 0 for each in figures)

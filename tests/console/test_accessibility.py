@@ -12,6 +12,7 @@ from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.console.conftest import group_of, queue_of, write
+from tests.kit.dev_cluster import dev_cluster
 from tests.kit.waits import until
 
 AXE = Path(__file__).parent / "javascript/node_modules/axe-core/axe.min.js"
@@ -34,7 +35,7 @@ QUEUE = "work"
 def lived_in() -> Iterator[AdminCluster]:
     """A topic with a record in it, a group that reads it, an ACL, and a hurt disk."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
-    with AdminCluster(3, settings=settings, faults=True) as running:
+    with dev_cluster(3, settings=settings, faults=True) as running:
         live_in(running)
         yield running
 
@@ -102,6 +103,7 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "why of a broker": ("why/1", "broker 1 was unfenced", None),
     "why of a group": (f"why/consumer-groups/{GROUP}/events", "the group began", None),
     "chaos": ("chaos", "slow-disk seconds", None),
+    "kill a node": ("chaos", "● running", press("Kill node 2")),
     "nowhere": ("nowhere", "There is no such screen", None),
     "keys": ("", "3 brokers", lambda page: page.keyboard.press("?")),
 }

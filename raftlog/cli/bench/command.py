@@ -25,6 +25,7 @@ from raftlog.cli.bench import groups as bench_groups
 from raftlog.cli.bench import queues as bench_queues
 from raftlog.cli.bench import quotas as bench_quotas
 from raftlog.cli.bench import racks as bench_racks
+from raftlog.cli.bench import registry as bench_registry
 from raftlog.cli.bench.figure import Figure
 from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
@@ -71,7 +72,7 @@ class BenchOptions:
         str,
         typer.Option(
             help="parts: start, throughput, latency, failover, recovery, partitions, groups, rebalance, "
-            "commits, queues, logins, quotas, racks (default: all)"
+            "commits, queues, logins, quotas, racks, registry (default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
@@ -377,6 +378,10 @@ def _racks(_options: BenchOptions) -> Iterator[Figure]:
     return bench_racks.between_racks(Figure, _create_topic)
 
 
+def _registry(_options: BenchOptions) -> Iterator[Figure]:
+    return bench_registry.requests()
+
+
 PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "start": _start,
     "throughput": _throughput,
@@ -391,6 +396,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "logins": _logins,
     "quotas": _quotas,
     "racks": _racks,
+    "registry": _registry,
 }
 
 

@@ -26,6 +26,11 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
+        "**Topics have five configs that Apache Kafka lacks**: Confluent's four of schema validation, and "
+        "`raftlog.schema.payload.validation`. [What they check](../howto/schemas.md#check-records-at-the-broker).",
+    ),
+    Known(
+        "by design",
         "**Failures are noticed faster**: a broken connection is probed at once, and session timeouts are shorter. "
         "[The settings that differ](../howto/machines.md#configuration) are listed.",
     ),
