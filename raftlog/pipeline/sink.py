@@ -1,7 +1,8 @@
 """Rows to records: an idempotent producer takes Arrow batches, and success is reported when all in-sync replicas have
 them.
 
-At least once: a task that Spark runs again sends its rows again. Columns and rules are as in Spark's Kafka sink.
+At least once: a task that Spark runs again sends its rows again. `exactly_once` puts them into transactions. Columns
+and rules are as in Spark's Kafka sink.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class BatchSink(DataSourceArrowWriter):
     """The writer of a batch."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
-        self._columns = _checked(schema, options)
+        self._columns = checked_columns(schema, options)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -61,14 +62,14 @@ class StreamSink(DataSourceStreamArrowWriter):
     """The writer of a stream; a batch that is replayed is written again."""
 
     def __init__(self, schema: StructType, options: WriteOptions) -> None:
-        self._columns = _checked(schema, options)
+        self._columns = checked_columns(schema, options)
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return _write(self._options, self._columns, iterator)
 
 
-def _checked(schema: StructType, options: WriteOptions) -> frozenset[str]:
+def checked_columns(schema: StructType, options: WriteOptions) -> frozenset[str]:
     """Return the columns that are used. Raises OptionFaults naming every column that does not fit."""
     types = {each.name.lower(): each.dataType.simpleString() for each in schema.fields}
     faults = []
@@ -90,7 +91,7 @@ def _checked(schema: StructType, options: WriteOptions) -> frozenset[str]:
 
 def _write(options: WriteOptions, columns: frozenset[str], batches: Iterator[pa.RecordBatch]) -> Written:
     outbox = clients.borrow_outbox(options.client)
-    writing = _Writing(options, columns, outbox)
+    writing = Writing(options, columns, outbox)
     try:
         for batch in batches:
             writing.send(batch)
@@ -102,7 +103,7 @@ def _write(options: WriteOptions, columns: frozenset[str], batches: Iterator[pa.
     return Written(writing.sent)
 
 
-class _Writing:
+class Writing:
     """One task's rows on one producer."""
 
     def __init__(self, options: WriteOptions, columns: frozenset[str], outbox: clients.Outbox) -> None:

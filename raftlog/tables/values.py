@@ -7,25 +7,38 @@ schema adds fields, and a field that it lacks is null. A schema that gives a fie
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from raftlog.tables.kinds import new_reader
 from raftlog.tables.misfits import Misfit
 from raftlog.tables.readers import Part, Reader
-from raftlog.tables.registry import Registry
+from raftlog.tables.registry import RegisteredSchema
 
 PREFIX: Final = struct.Struct(">bI")
 """The zero byte, and the id of the schema."""
 
 
-class Values:
-    """Reads values by the schemas of a registry. `type` is the column's type by now, without fields at first."""
+class Schemas(Protocol):
+    """Schemas by their ids, such as a registry."""
 
-    def __init__(self, registry: Registry) -> None:
+    def schema(self, schema_id: int) -> RegisteredSchema | None:
+        """Return the schema of an id, None if there is none. Raise RegistryFailed."""
+
+    def forget_unknown(self) -> None:
+        """Look ids up again that were not known."""
+
+
+class Values:
+    """Reads values by the schemas of a registry. `type` is the column's type by now, without fields at first.
+
+    If not `grows`, only schemas with the fields of `begin` are read.
+    """
+
+    def __init__(self, registry: Schemas, *, grows: bool = True) -> None:
         self.type: pa.StructType = pa.struct([])
-        self._registry = registry
+        self._registry, self._grows = registry, grows
         self._readers: dict[int, Reader | str] = {}
         """The reader of each schema, or why there is none."""
         self._parts: dict[Part, str] = {}
@@ -36,15 +49,23 @@ class Values:
         if len(value) < PREFIX.size or value[0]:
             raise Misfit("its value does not begin with the id of a schema")
         _, schema_id = PREFIX.unpack_from(value)
+        part, payload = self.part(schema_id, value[PREFIX.size :])
+        return part.read(payload)
+
+    def part(self, schema_id: int, payload: bytes) -> tuple[Part, bytes]:
+        """Return the reader of a value by the bytes after its id. The column has its fields from now on.
+
+        Raise Misfit, RegistryFailed.
+        """
         found = self._readers.get(schema_id) or self._find_reader(schema_id)
         if isinstance(found, str):
             raise Misfit(found)
-        part, payload = found.part(value[PREFIX.size :])
+        part, rest = found.part(payload)
         if part not in self._parts:
             self._parts[part] = self._add_columns(schema_id, part)
         if reason := self._parts[part]:
             raise Misfit(reason)
-        return part.read(payload)
+        return part, rest
 
     def begin(self, type_: pa.DataType) -> None:
         """Take over the column that a table has. Raise Misfit if it is of bytes."""
@@ -69,9 +90,12 @@ class Values:
     def _add_columns(self, schema_id: int, part: Part) -> str:
         """Let the column have the fields of a schema's type from now on; return "", or why it cannot."""
         try:
-            self.type = merged(self.type, part.type, "value")
+            found = merged(self.type, part.type, "value")
         except Misfit as misfit:
             return f"schema {schema_id}: {misfit}"
+        if not self._grows and found != self.type:
+            return f"schema {schema_id}: the column lacks its fields"
+        self.type = found
         return ""
 
 

@@ -112,6 +112,7 @@ OTHERS: Final = {
     "pipeline aggregate": "a job of Spark",
     "pipeline audit": "a job of Spark",
     "pipeline mirror": "a job of Spark",
+    "pipeline table": "a job of Spark",
     "table describe": "needs packages of its own, and has tests of its own",
     "table run": "needs packages of its own, and has tests of its own",
 }

@@ -67,7 +67,7 @@ ARROWS: dict[str, frozenset[str]] = {
         }
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
-    "pipeline": frozenset({"base", "client", "protocol", "records"}),
+    "pipeline": frozenset({"base", "client", "protocol", "records", "tables"}),
     "tables": frozenset({"base", "client", "records", "schemas"}),
     "cli": frozenset(
         {

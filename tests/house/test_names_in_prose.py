@@ -69,6 +69,7 @@ OTHERS = frozenset(
         "creq_ts_timeout",
         "dom.js",
         "emptyDir",
+        "foreachBatch",
         "io_submit",
         "nft",
         "ps",

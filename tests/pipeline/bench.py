@@ -40,7 +40,7 @@ ROWS = 5_000_000
 WARM_ROWS = 50_000
 """The load that each way is tried with before anything is measured."""
 ROWS_PER_TRIGGER = 500_000
-LABELS = ("write", "read", "columns", "count", "count-column", "stream", "archive")
+LABELS = ("write", "read", "columns", "count", "count-column", "stream", "copy", "archive")
 KAFKA = "kafka"
 """The name that Spark knows its own connector by."""
 
@@ -146,10 +146,14 @@ class Logged:
             ("count", "{} → count", self._count, ["range → noop"]),
             ("count-column", "{} partition → count", self._count_by_column, ["range → noop"]),
             ("stream", "{} stream → noop", self._stream, ["rate → noop"]),
+            ("copy", "{} stream → topic", self._copy, ["rate → noop"]),
             ("archive", "{} archive", self._archive, ["range → Parquet", "rate → Parquet"]),
         ):
             beside = (*generated, name.format(other)) if other else tuple(generated)
             yield Way(name.format(self.connector), go, beside, label)
+        if self.connector != KAFKA:  # whose sink is at least once
+            beside = tuple(f"{each} stream → topic" for each in (self.connector, other) if each)
+            yield Way(f"{self.connector} stream → topic once", self._copy_once, beside, "copy")
 
     def write(self, turn: Turn) -> None:
         rows = numbered(self._spark.range(turn.rows), "id")
@@ -173,12 +177,27 @@ class Logged:
         return reader.schema(schema).load() if schema and self.connector != KAFKA else reader.load()
 
     def _stream(self, turn: Turn) -> None:
+        self._run(turn, self._streamed(turn).writeStream.format("noop"))
+
+    def _copy(self, turn: Turn) -> None:
+        writer = self._streamed(turn).select("key", "value").writeStream.format(self.connector)
+        self._run(turn, writer.options(topic=turn.empty, **self._there))
+
+    def _copy_once(self, turn: Turn) -> None:
+        from raftlog.pipeline.exactly_once import ExactlyOnce
+
+        once = ExactlyOnce({"topic": turn.empty, **self._there})
+        self._run(turn, self._streamed(turn).select("key", "value").writeStream.foreachBatch(once))
+
+    def _streamed(self, turn: Turn) -> DataFrame:
         limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(turn.rows_per_trigger)}
         reader = self._spark.readStream.format(self.connector).options(**limits, **self._there)
-        writer = reader.option("subscribe", turn.filled).load().writeStream.format("noop")
-        writer.option("checkpointLocation", turn.checkpoint).trigger(
-            availableNow=True
-        ).start().awaitTermination()
+        return reader.option("subscribe", turn.filled).load()
+
+    def _run(self, turn: Turn, writer: Any) -> None:
+        """Run a query over what is there."""
+        writer = writer.option("checkpointLocation", turn.checkpoint).trigger(availableNow=True)
+        writer.start().awaitTermination()
 
     def _archive(self, turn: Turn) -> None:
         options = {

@@ -41,6 +41,19 @@ class Secured:
             future.result(PATIENCE_S)
         self._wait_until_seen(topic, user)
 
+    def allow_transactions(self, user: str, prefix: str) -> None:
+        """Allow a user the transactional ids and groups that begin with a prefix."""
+        prefixed, allow = ResourcePatternType.PREFIXED, AclPermissionType.ALLOW
+        rules = [
+            AclBinding(kind, prefix, prefixed, f"User:{user}", "*", operation, allow)
+            for kind, operation in (
+                (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE),
+                (ResourceType.GROUP, AclOperation.READ),
+            )
+        ]
+        for future in self._admin.create_acls(rules).values():
+            future.result(PATIENCE_S)
+
     def _wait_until_seen(self, topic: str, user: str) -> None:
         """Wait until every node shows a topic to a user."""
         for address in self.cluster.bootstrap_servers.split(","):

@@ -49,9 +49,9 @@ def fill(
     return [(p, n, f"{p}-{n}") for p in range(partitions) for n in range(each)]
 
 
-def forget_last_batch(checkpoint: Path) -> None:
+def forget_last_batch(checkpoint: Path, query: str = "query") -> None:
     """Take back Spark's note that the last batch was done, as a crash just before it would have."""
-    commits = checkpoint / "query" / "commits"
+    commits = checkpoint / query / "commits"
     last = max((each for each in commits.iterdir() if each.name.isdigit()), key=lambda each: int(each.name))
     last.unlink()
     (commits / f".{last.name}.crc").unlink(missing_ok=True)

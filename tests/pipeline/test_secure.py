@@ -18,6 +18,7 @@ from raftlog.pipeline.login import Refused
 from raftlog.pipeline.offsets import Range, TopicPartition
 from raftlog.pipeline.options import read_options
 from raftlog.testing.secure_cluster import ADMIN
+from tests.kit.waits import until
 from tests.pipeline.processes import finished, started
 from tests.pipeline.secured import Secured
 
@@ -34,6 +35,36 @@ def write(spark: SparkSession, given: dict[str, str], topic: str) -> None:
 
 def read(spark: SparkSession, given: dict[str, str], topic: str) -> Any:
     return spark.read.format("raftlog").options(**given).option("subscribe", topic).load()
+
+
+def test_exactly_once_needs_the_rights_that_its_documentation_names(java: None, secured: Secured, topic: str):
+    """Without them the error names the transactional id. New rights are not known to every broker at once."""
+    import pyarrow as pa
+
+    from raftlog.pipeline.exactly_once import write_batch
+    from raftlog.pipeline.options import write_options
+    from raftlog.pipeline.sink import NotWritten
+
+    secured.make(topic)
+    options = write_options({**secured.options("writer"), "topic": topic})
+
+    def write_once() -> list[pa.RecordBatch]:
+        rows = [pa.RecordBatch.from_pydict({"value": [b"v"]})]
+        return [*write_batch(options, frozenset({"value"}), topic, 0, 0, iter(rows))]
+
+    with pytest.raises(NotWritten, match=f"transactional id raftlog-spark-{topic}: .*[Aa]uthorization"):
+        write_once()
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        secured.allow("writer", operation, topic)
+    secured.allow_transactions("writer", "raftlog-spark-")
+
+    def is_written() -> bool:
+        with contextlib.suppress(NotWritten):
+            return bool(write_once())
+        return False
+
+    until(is_written, "the rights are known to every broker")
+    assert secured.read(topic) == [b"v"]
 
 
 def test_a_batch_read_is_what_was_written_and_its_plan_has_no_secret(

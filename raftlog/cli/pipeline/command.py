@@ -13,6 +13,7 @@ from raftlog.cli import exits
 from raftlog.pipeline.jobs.aggregate import AggregateOptions
 from raftlog.pipeline.jobs.archive import ArchiveOptions
 from raftlog.pipeline.jobs.audit import AuditOptions
+from raftlog.pipeline.jobs.lake import TableOptions
 from raftlog.pipeline.jobs.mirror import MirrorOptions
 from raftlog.pipeline.jobs.settings import REQUIRED, Row, rows
 
@@ -98,6 +99,13 @@ _add(
     "aggregate",
     AggregateOptions,
     "Aggregate JSON records by event-time window into a topic or Parquet; late and malformed records are counted."
+    + _ENDS,
+)
+
+_add(
+    "table",
+    TableOptions,
+    "Append topics to a Delta or Iceberg table, values as columns by a schema registry, each record once."
     + _ENDS,
 )
 

@@ -55,11 +55,12 @@ class Job:
 
 def find(name: str) -> Job:
     """Return a job by name."""
-    from raftlog.pipeline.jobs import aggregate, archive, audit, mirror
+    from raftlog.pipeline.jobs import aggregate, archive, audit, lake, mirror
 
     return {
         "archive": Job(archive.archive, archive.ArchiveOptions),
         "aggregate": Job(aggregate.aggregate, aggregate.AggregateOptions),
+        "table": Job(lake.table, lake.TableOptions),
         "mirror": Job(mirror.mirror, mirror.MirrorOptions),
         "audit": Job(audit.audit, audit.AuditOptions),
     }[name]

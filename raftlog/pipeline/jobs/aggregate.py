@@ -3,7 +3,8 @@
 A window is written once, when the watermark has passed its end; later records are too late, and counted. A record that
 does not fit the schema goes to a dead-letter topic with the reason. A separate query over the same topics does that.
 With no such topic it ends the job before its batch is written. Into Parquet each window is written once, whatever is
-killed. Into a topic at least once, as by Spark's sinks, and a repeated window has the same key and value.
+killed. Into a topic at least once, as by Spark's sinks, and a repeated window has the same key and value. With
+`exactly_once` topics get each window and each dead letter once, in transactions.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class AggregateOptions(StreamOptions):
     to_topic: str = setting("topic for the windows, keyed by window and group", "")
     to_path: str = setting("or folder of Parquet for them, on a disk that driver and executors share", "")
     dead_letter: str = setting("topic for malformed records (default: the first one ends the job)", "")
+    exactly_once: bool = setting("write to topics in transactions, so that nothing is there twice", False)
 
     def faults(self) -> list[str]:
         found = super().faults() + path_faults("to_path", self.to_path)
@@ -71,6 +73,9 @@ class AggregateOptions(StreamOptions):
             "measures": ",".join(self.measures),
             "to": self.to_topic or str(local_path(self.to_path)),
             "dead_letter": self.dead_letter,
+            **(
+                {"exactly_once": "true"} if self.exactly_once else {}
+            ),  # checkpoints before this option lack it
         }
 
 
@@ -175,7 +180,7 @@ class _Windows:
         done = frame.mapInArrow(partial(write_rows, target), COUNTED_DDL).collect()
         return sum(row.rows for row in done), sum(row.records for row in done)
 
-    def _to_topic(self, frame: DataFrame, _batch: int) -> tuple[int, int]:
+    def _to_topic(self, frame: DataFrame, batch: int) -> tuple[int, int]:
         from pyspark.sql import functions as f
 
         keyed = ["window_start", "window_end", *self.options.by]
@@ -183,28 +188,35 @@ class _Windows:
             f.to_json(f.struct(*keyed)).alias("key"), f.to_json(f.struct("*")).alias("value"), "records"
         )
         counted = (f.count("*"), f.sum("records"))
-        windows, within = _write_to_topic(self.options, self.options.to_topic, records, *counted)
+        windows, within = _write_to_topic(self.options, self.options.to_topic, records, batch, *counted)
         return windows, within
 
 
-def _write_to_topic(options: AggregateOptions, topic: str, frame: DataFrame, *counted: Column) -> list[int]:
+def _write_to_topic(
+    options: AggregateOptions, topic: str, frame: DataFrame, batch: int, *counted: Column
+) -> list[int]:
     """Write rows and return sums over them. They are held meanwhile: what Spark observes is lost in its Kafka sink."""
+    from raftlog.pipeline.exactly_once import ExactlyOnce
+
     columns = [name for name in ("key", "value", "headers") if name in frame.columns]
     settings = {name: value for name, value in options.reader_options().items() if name.startswith("kafka.")}
     held = frame.persist()
     try:
         found = held.agg(*counted).first()
-        writer = held.select(*columns).write.format(options.connector).mode("append")
-        writer.options(**settings).option("topic", topic).save()
+        if options.exactly_once:
+            ExactlyOnce({**settings, "topic": topic})(held.select(*columns), batch)
+        else:
+            writer = held.select(*columns).write.format(options.connector).mode("append")
+            writer.options(**settings).option("topic", topic).save()
         return [each or 0 for each in found or ()]
     finally:
         held.unpersist()
 
 
-def _write_dead(options: AggregateOptions, frame: DataFrame, _batch: int) -> int:
+def _write_dead(options: AggregateOptions, frame: DataFrame, batch: int) -> int:
     from pyspark.sql import functions as f
 
-    return _write_to_topic(options, options.dead_letter, frame, f.count("*"))[0]
+    return _write_to_topic(options, options.dead_letter, frame, batch, f.count("*"))[0]
 
 
 def parse(spark: SparkSession, options: AggregateOptions) -> DataFrame:
