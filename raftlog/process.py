@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.disk import FOLDER_MODE, make_folders
@@ -32,6 +32,7 @@ from raftlog.node import Node, NodeFailed, prepare_first_requests, warm_up
 if TYPE_CHECKING:
     from raftlog.admin.listener import AdminListener
     from raftlog.admin.view import FaultSwitch, NodeView
+    from raftlog.base.dev_cluster import DevCluster
 
 log = get_logger("node")
 
@@ -90,17 +91,26 @@ class NodeStuck(NodeFailed):
     """The node did not stop in time: its threads hang on a disk."""
 
 
+class Controls(NamedTuple):
+    """Controls of a node in tests or in `raftlog dev`, for its admin API: its faults, and its cluster's process."""
+
+    faults: FaultSwitch | None = None
+    dev: DevCluster | None = None
+
+
+NO_CONTROLS: Final = Controls()
+
+
 async def run(
     config: NodeConfig,
     *,
     env: Env | None = None,
-    faults: FaultSwitch | None = None,
+    controls: Controls = NO_CONTROLS,
     ready: Callable[[Node], None] | None = None,
 ) -> None:
     """Run one node until SIGTERM or SIGINT, then shut it down; a second signal stops it at once. Raise NodeFailed.
 
-    The process is the node's own: its limits, its memory and its garbage collection are set up for it. `faults`
-    lets its admin API inject faults into `env`; for tests only.
+    The process is the node's own: its limits, its memory and its garbage collection are set up for it.
     """
     gc.enable()
     loop = asyncio.get_running_loop()
@@ -117,7 +127,7 @@ async def run(
         env.collect_garbage = _tune_garbage_collection()
 
     try:
-        await run_until(signals, config, env, faults=faults, ready=ready, opened=opened)
+        await run_until(signals, config, env, controls=controls, ready=ready, opened=opened)
     except NodeStuck:
         flush_log()
         os._exit(1)  # threads that hang on a disk would keep the process alive
@@ -134,7 +144,7 @@ async def run_until(
     config: NodeConfig,
     env: Env,
     *,
-    faults: FaultSwitch | None = None,
+    controls: Controls = NO_CONTROLS,
     ready: Callable[[Node], None] | None = None,
     opened: Callable[[], None] = lambda: None,
 ) -> None:
@@ -155,7 +165,7 @@ async def run_until(
             if why is None:
                 announcing = asyncio.ensure_future(_announce(node, ready))
                 try:
-                    await _open_doors(node, faults, doors)
+                    await _open_doors(node, controls, doors)
                     opened()
                     why = await _first(node.failed, signals.get())
                 finally:
@@ -172,7 +182,7 @@ async def run_until(
         log.info("node_stopped")
 
 
-async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[AdminListener]) -> None:
+async def _open_doors(node: Node, controls: Controls, opened: list[AdminListener]) -> None:
     """Open the ports that speak HTTP. Raise NodeFailed if a configured address is unavailable."""
     config = node.config
     if config.admin_listener is None and config.schema_registry_listener is None:
@@ -186,7 +196,7 @@ async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[Admin
         TokensUnusable,
     )
 
-    view = _view_of(node, faults)
+    view = replace(_view_of(node), faults=controls.faults, dev=controls.dev)
     for door in (ADMIN_DOOR, SCHEMA_DOOR):
         if door.address(config) is None:
             continue
@@ -207,7 +217,7 @@ async def _open_doors(node: Node, faults: FaultSwitch | None, opened: list[Admin
                 view.open_registry = listener.open_registry
 
 
-def _view_of(node: Node, faults: FaultSwitch | None) -> NodeView:
+def _view_of(node: Node) -> NodeView:
     from raftlog.admin.view import NodeView
     from raftlog.facts import NodeFacts
 
@@ -234,7 +244,6 @@ def _view_of(node: Node, faults: FaultSwitch | None) -> NodeView:
         lateness=node.env.lateness,
         history=node.metadata.history,
         bodies=account_of_bodies(max_bytes(config.raftlog_memory_max_bytes, node.env.memory_bytes)),
-        faults=faults,
         transactions=None if node.broker is None else node.broker.transactions.survey,
     )
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from raftlog.admin.cluster_summary import Survey
     from raftlog.admin.samples import Samples
     from raftlog.admin.streams import Streams
+    from raftlog.base.dev_cluster import DevCluster
     from raftlog.base.schema_log import SchemaLogPort
     from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
     from raftlog.security.authorizer import Authorizer
@@ -163,6 +164,8 @@ class NodeView:
     """The open streams of events; set by the server."""
     record_streams: Streams | None = None
     """The open streams of records; set by the server."""
+    record_scans: Streams | None = None
+    """The scans of topics on their way; set by the server."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)
@@ -173,6 +176,8 @@ class NodeView:
     """Bodies of requests to the admin API that are arriving."""
     faults: FaultSwitch | None = None
     """The faults that a node with --enable-faults can do to itself; None without."""
+    dev: DevCluster | None = None
+    """The process that controls this node's cluster; None unless `raftlog dev` started it."""
     transactions: Callable[[], TransactionPort] | None = None
     """Returns the port for transactions of the whole cluster; None without the broker role."""
     schema_log: SchemaLogPort | None = None

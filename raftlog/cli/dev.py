@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from raftlog.cli.background import Ready, continue_in_background
-from raftlog.cli.dev_control import Control, DevNodes, stop_signals
+from raftlog.cli.dev_control import Control, Controlled, DevNodes, stop_signals
 from raftlog.cli.dev_nodes import TEMPORARY, add_commands
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import FAILED, OK, USAGE, Failure
@@ -170,7 +170,7 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str],
 
         kind = SecureCluster
 
-    class Here(kind):  # type: ignore[misc]  # one of two, which are the same to what follows
+    class Here(Controlled, kind):  # type: ignore[misc]  # one of two, which are the same to what follows
         """A cluster at the ports of the layout."""
 
         def open_hosts(self, nodes: int) -> Any:
@@ -339,11 +339,8 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str) 
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
         *_registries(cluster),
         f"Open {cluster.admin_url(1)} in a browser to see it.",
-        *(
-            [f"  {cluster.admin_url(1)}/#/chaos injects faults, with a small load to watch."]
-            if asked.faults
-            else []
-        ),
+        f"  {cluster.admin_url(1)}/#/chaos kills, pauses and restarts nodes"
+        f"{' and injects faults' if asked.faults else ''}, with a small load to watch.",
         f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
     ]
     if asked.secure:

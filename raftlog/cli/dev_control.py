@@ -16,11 +16,13 @@ import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from raftlog.base.dev_cluster import DevRefused
 from raftlog.base.readable import readable
 from raftlog.cli.exits import FAILED, NOT_FOUND, UNREACHABLE, Failure
 
@@ -28,6 +30,10 @@ SOCKET: Final = "dev.sock"
 MAX_LINE_BYTES: Final = 64 * 1024
 REQUEST_S: Final = 2.0
 """How long a caller has for its line."""
+ANSWER_S: Final = 60.0
+"""How long a node waits for the answer: an ordered stop takes its time."""
+RESPONSE_FIRST_S: Final = 0.2
+"""The time for a node's response to leave before the node is killed or paused."""
 CONNECT_S: Final = 0.2
 """How long a node's port may take to accept: it is on this machine."""
 
@@ -105,6 +111,16 @@ def _state_of(node: Any) -> str:
     return "running"
 
 
+class Controlled:
+    """A mixin for kinds of clusters: the nodes know the folder of the socket, and so reach the process."""
+
+    def make_node(self, node_id: int, folder: Path, **options: Any) -> Any:
+        """Return a node that does not run yet."""
+        node = super().make_node(node_id, folder, **options)  # type: ignore[misc]  # a Cluster's
+        node.options = ("--dev-folder", str(folder.parent))
+        return node
+
+
 class Control:
     """The socket at which a cluster is controlled. One caller is served at a time."""
 
@@ -179,6 +195,31 @@ def ask(folder: Path, action: str, node_id: int | None = None, *, timeout_s: flo
     if "error" in answer:
         raise Failure(str(answer["error"]), int(answer.get("code", FAILED)))
     return list(answer["nodes"])
+
+
+class DevSocket:
+    """The process of a node's cluster, as the node's admin API reaches it; see `raftlog.base.dev_cluster`."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def ask(self, action: str, node_id: int | None = None) -> list[dict[str, Any]]:
+        """Act on a node, and return each node's state. Raise DevRefused."""
+        try:
+            return ask(self._folder, action, node_id, timeout_s=ANSWER_S)
+        except Failure as failure:
+            raise DevRefused(str(failure)) from None
+
+    def ask_soon(self, action: str, node_id: int) -> None:
+        """Request an action after `RESPONSE_FIRST_S`, and ignore its answer."""
+
+        def ask_then() -> None:
+            with suppress(DevRefused):
+                self.ask(action, node_id)
+
+        later = threading.Timer(RESPONSE_FIRST_S, ask_then)
+        later.daemon = True
+        later.start()
 
 
 def is_running(folder: Path) -> bool:

@@ -47,7 +47,7 @@ def send(
     target: Target,
     files: options.Files = None,
     *,
-    topic: options.TopicName,
+    topic: options.TopicName = "",
     partition: options.ToPartition = -1,
     key_delimiter: options.SplitAt = None,
     key: options.Key = None,
@@ -69,6 +69,8 @@ def send(
     raftlog produce -t pictures -k cat cat.jpg   each file as a whole
     """
     _check_names(acks, codec)
+    if not topic:
+        raise _no_topic(files or [])
     if lines and len(files or []) != 1:
         raise Failure("-l takes exactly one FILE", exits.USAGE)
     shape = Shape(
@@ -103,6 +105,12 @@ def send(
         raise
     sys.stdout.flush()
     return sender.finish()
+
+
+def _no_topic(files: Sequence[Path]) -> Failure:
+    """Return the error of a command without a topic, which may have named the topic where files are named."""
+    meant = str(files[0]) if files and not files[0].exists() else "TOPIC"
+    return Failure(f"name a topic: -t {meant} (see raftlog produce --help)", exits.USAGE)
 
 
 def _check_names(acks: str, codec: str) -> None:

@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="for tests only: JSON lines on standard input can make the disk slow, full or failing and the clock jump",
     )
+    arguments.add_argument("--dev-folder", metavar="FOLDER", help=argparse.SUPPRESS)
     arguments.add_argument("--fault", action="append", default=[], metavar="JSON", help=argparse.SUPPRESS)
     return arguments
 
@@ -98,6 +99,11 @@ def main(argv: Sequence[str]) -> None:
         env, faults = _with_faults(config, arguments.fault, exit_at_end=arguments.exit_with_stdin)
     elif arguments.exit_with_stdin:
         watch_stdin(None, exit_at_end=True)
+    dev = None
+    if arguments.dev_folder:
+        from raftlog.cli.dev_control import DevSocket
+
+        dev = DevSocket(arguments.dev_folder)
     from raftlog import process  # after the log is set up, and only for a config that can be used
 
     try:
@@ -105,7 +111,7 @@ def main(argv: Sequence[str]) -> None:
             _signals_ignored_at_end(),
             asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner,
         ):
-            runner.run(process.run(config, env=env, faults=faults))
+            runner.run(process.run(config, env=env, controls=process.Controls(faults, dev)))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     except (process.NodeFailed, OSError) as error:

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from raftlog.base.faults import ClockJump
 from raftlog.faults import harm
@@ -48,6 +48,9 @@ from raftlog.testing.probe import (
 from raftlog.testing.progress import Stalled, patient, wait_until
 from raftlog.testing.snapshots import Snapshot, copy_data, replace_data
 from raftlog.testing.topics import TopicRefused
+
+if TYPE_CHECKING:
+    from raftlog.testing.reading import ConsumedRecord
 
 CONNECT_TIMEOUT_S = 10.0
 PROTOCOLS = "listener.security.protocol.map"
@@ -314,6 +317,19 @@ class Cluster:
         try:
             topics.create([(node.host, node.port) for node in running], topic, login=self.login)
         except (TopicRefused, Stalled, OSError) as error:
+            raise self._error(str(error), self.nodes) from error
+
+    def read(self, topic: str, count: int = 0) -> list[ConsumedRecord]:
+        """Return the committed records of a topic by partition and offset, once there are at least `count`.
+
+        Raises ClusterError if they do not come, or cannot be read.
+        """
+        from raftlog.testing.reading import CannotRead, read
+
+        running = [self.nodes[node_id] for node_id in sorted(self.running_ids())]
+        try:
+            return read([(node.host, node.port) for node in running], topic, count=count, login=self.login)
+        except (CannotRead, Stalled) as error:
             raise self._error(str(error), self.nodes) from error
 
     def leader(self, topic: str, partition: int = 0) -> int:

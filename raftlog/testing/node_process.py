@@ -59,6 +59,8 @@ class NodeProcess:
         """The most file descriptors that the process may have; None: as many as this process."""
         self.forked = True
         """Whether the process is forked from a process that has imported raftlog, if possible."""
+        self.options: tuple[str, ...] = ()
+        """Further options of `raftlog server`."""
         self.environment: dict[str, str] = {}
         """Further variables of its next lives, which are then processes of their own."""
         self.python = sys.executable
@@ -138,7 +140,7 @@ class NodeProcess:
         )
 
     def _arguments(self) -> list[str]:
-        arguments = ["--config", str(self.config_path), "--exit-with-stdin"]
+        arguments = ["--config", str(self.config_path), "--exit-with-stdin", *self.options]
         if self._faults is not None:
             arguments.append("--enable-faults")
             for fault in self._faults.values():

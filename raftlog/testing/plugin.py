@@ -24,6 +24,7 @@ import pytest
 if TYPE_CHECKING:
     from raftlog.testing.cluster import AdminCluster, Cluster
     from raftlog.testing.evidence import NodeAddress
+    from raftlog.testing.reading import ConsumedRecord
 
 MAX_NODES: Final = 9
 CONNECT_S: Final = 5.0
@@ -175,6 +176,15 @@ class Raftlog:
         topic = NewTopic(name or self.topic, partitions, replication_factor, settings or {})
         create([each.host_and_port for each in self._nodes], topic)
         return topic.name
+
+    def read(self, topic: str = "", count: int = 0) -> list[ConsumedRecord]:
+        """Return the committed records of a topic, by default of `topic`, once there are at least `count`.
+
+        They come by partition and offset, each with its key, value and headers. Raises Stalled if they do not come.
+        """
+        from raftlog.testing.reading import read
+
+        return read([each.host_and_port for each in self._nodes], topic or self.topic, count=count)
 
 
 def _bootstrap_servers(nodes: Sequence[NodeAddress]) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
+from raftlog.cli import exits
+from raftlog.cli.app import app
 from raftlog.cli.produce import sent_line
 
 
@@ -23,3 +26,13 @@ def test_the_line_counts_records_by_partition(counts: dict[int, int], line: str)
 def test_many_partitions_are_counted() -> None:
     """Eight are named."""
     assert sent_line("t", dict.fromkeys(range(10), 1)).endswith("1 to partition 7, and to 2 more partitions")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"), [([], "TOPIC"), (["orders"], "orders"), ([__file__], "TOPIC")]
+)
+def test_a_command_without_a_topic_shows_how_to_name_it(arguments: list[str], meant: str) -> None:
+    """`raftlog produce orders` names a file, as with kcat; a newcomer means the topic."""
+    ran = CliRunner().invoke(app, ["produce", *arguments], prog_name="raftlog", catch_exceptions=False)
+    assert ran.exit_code == exits.USAGE
+    assert f"name a topic: -t {meant} (" in ran.stderr

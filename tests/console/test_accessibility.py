@@ -12,6 +12,7 @@ from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.console.conftest import group_of, queue_of, write
+from tests.kit.dev_cluster import dev_cluster
 from tests.kit.waits import until
 
 AXE = Path(__file__).parent / "javascript/node_modules/axe-core/axe.min.js"
@@ -34,7 +35,7 @@ QUEUE = "work"
 def lived_in() -> Iterator[AdminCluster]:
     """A topic with a record in it, a group that reads it, an ACL, and a hurt disk."""
     settings = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
-    with AdminCluster(3, settings=settings, faults=True) as running:
+    with dev_cluster(3, settings=settings, faults=True) as running:
         live_in(running)
         yield running
 
@@ -66,6 +67,19 @@ def open_record(page: Any) -> None:
     page.get_by_role("row").filter(has_text="Ada").first.click()
 
 
+def send_again(page: Any) -> None:
+    open_record(page)
+    page.get_by_role("button", name="Send again").click()
+
+
+def search(page: Any) -> None:
+    """Search the topic, and open what was found."""
+    press("Search the topic")(page)
+    press("Search")(page)
+    page.get_by_text("Done. 1 record").wait_for()
+    page.get_by_label("Found records").get_by_role("row").filter(has_text="Ada").click()
+
+
 SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "overview": ("", "3 brokers", None),
     "topics": ("topics", TOPIC, None),
@@ -75,6 +89,9 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "delete": (f"topics/{TOPIC}", "leader", press("Delete")),
     "records": (f"topics/{TOPIC}/records", "Ada", None),
     "record": (f"topics/{TOPIC}/records", "Ada", open_record),
+    "send a record again": (f"topics/{TOPIC}/records", "Ada", send_again),
+    "search of a topic": (f"topics/{TOPIC}/records", "Ada", search),
+    "download": (f"topics/{TOPIC}/records", "Ada", press("Download")),
     "produce": (f"topics/{TOPIC}/records", "Ada", press("Produce")),
     "configs": (f"topics/{TOPIC}/configs", "retention.ms", None),
     "groups": ("groups", GROUP, None),
@@ -102,6 +119,7 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "why of a broker": ("why/1", "broker 1 was unfenced", None),
     "why of a group": (f"why/consumer-groups/{GROUP}/events", "the group began", None),
     "chaos": ("chaos", "slow-disk seconds", None),
+    "kill a node": ("chaos", "● running", press("Kill node 2")),
     "nowhere": ("nowhere", "There is no such screen", None),
     "keys": ("", "3 brokers", lambda page: page.keyboard.press("?")),
 }

@@ -44,7 +44,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "facts": frozenset({"admin", "base", "node", "replication"}),
     "process": frozenset({"admin", "base", "facts", "node"}),
     "faults": frozenset({"base", "records", "storage"}),
-    "testing": frozenset({"base", "faults", "metadata", "process", "security"}),
+    "testing": frozenset({"base", "client", "faults", "metadata", "process", "security"}),
     "raftlog_chaos": frozenset(
         {
             "",

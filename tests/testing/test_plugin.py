@@ -76,6 +76,7 @@ def test_tests_get_the_sessions_cluster_with_names_of_their_own(tmp_path):
             assert raftlog.bootstrap_servers == bootstrap_servers
             assert raftlog.servers == bootstrap_servers.split(",") and len(raftlog.servers) == 3
             send(bootstrap_servers, raftlog.create_topic(partitions=2))
+            assert sorted(each.value for each in raftlog.read(count=3)) == [b"0", b"1", b"2"]
             seen.append((bootstrap_servers, raftlog.topic, raftlog.group_id))
 
         def test_another(raftlog):

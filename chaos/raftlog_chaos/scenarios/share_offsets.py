@@ -6,7 +6,8 @@ member, which still has records and a session, can accept none of them. Records 
 whatever is said about them is answered without an error, as in Apache Kafka.
 
 A deleted group is made again under its name. Requests that the former group's coordinator has sent to the share
-coordinators come late, before or after the new group has states, and change nothing.
+coordinators come late, before or after the new group has states, and change nothing. In the end the group is deleted,
+and its states with it.
 """
 
 from __future__ import annotations
@@ -283,6 +284,18 @@ class ShareOffsets(Leaving):
         self.deletions += 1
         return 0
 
+    async def forget(self) -> None:
+        """Delete the group, and wait until its states are deleted with it."""
+        await self.loop.host("end").start(self.delete_group())
+        await self.cluster.until(
+            lambda: not self._states_left(), SERVED_S, "states are deleted with their group"
+        )
+
+    def _states_left(self) -> int:
+        """Return the number of states that share coordinators have, of all groups."""
+        running = (each.node for each in self.cluster.running())
+        return sum(len(each.broker.context.share_states) for each in running if each and each.broker)
+
     async def asked(
         self, api_key: int, version: int, message: Any, outcome: Outcome, *, gone: tuple[int, ...] = ()
     ) -> None:
@@ -342,6 +355,7 @@ async def share_offsets(loop: SimLoop, seconds: float = 6.0) -> Report:
     await scene.whole()
     scene.jobs.stopping = True
     await scene.cluster.until(lambda: scene.jobs.done, SERVED_S, "all is produced")
+    await scene.forget()
     report = await scene.end()
     seen = {"change": scene.changes, "refusal": scene.refused, "late request": scene.late}
     return replace(report, faults={**report.faults, **seen})

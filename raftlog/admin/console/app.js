@@ -68,7 +68,7 @@ function show() {
 }
 
 function frame() {
-  const shown = SCREENS.filter(([name]) => name !== "chaos" || session.me.faults_enabled);
+  const shown = SCREENS.filter(([name]) => name !== "chaos" || session.me.faults_enabled || session.me.dev_enabled);
   put(document.getElementById("nav"), shown.map(([name, title]) => h("a", { href: `#/${name}`, "data-screen": name }, title)));
   const who = session.me.changes ? session.me.name : `${session.me.name} (may only read)`;
   put(document.getElementById("who"), h("span", { title: `version ${session.me.version}` }, `node ${session.me.node_id} · ${who} `),

@@ -2,6 +2,7 @@
 
 import { ask as call, every, get, may, onMetadata, path, post, session, v3 } from "./api.js";
 import { chart } from "./chart.js";
+import { nodesCard } from "./dev_nodes.js";
 import { field, h, note, put, select } from "./dom.js";
 import { milliseconds, number, plural } from "./format.js";
 import { cell } from "./topic.js";
@@ -52,8 +53,9 @@ let hidden = 0;
 document.addEventListener("visibilitychange", () => hidden++);
 
 export function chaos(root, _parts, signal) {
-  if (!session.me.faults_enabled) {
-    put(root, h("h1", {}, "Chaos"), h("p", {}, "This node was started without --enable-faults, which is for tests only."));
+  const { dev_enabled: isDev, faults_enabled: hurts } = session.me;
+  if (!isDev && !hurts) {
+    put(root, h("h1", {}, "Chaos"), h("p", {}, "Nodes can be killed and paused here in a cluster of ", h("code", {}, "raftlog dev"), ". Nodes that were started with --enable-faults, which is for tests only, can be given faults of disk and clock. This node is neither."));
     return;
   }
   const active = h("div", { role: "status" });
@@ -66,7 +68,7 @@ export function chaos(root, _parts, signal) {
   const button = h("button", { type: "button", onclick: () => (running ? stop() : begin()) }, "▶ Start load");
   let running = null;
   const changes_ = may("ALTER");
-  const node = select([[session.me.node_id, `node ${session.me.node_id}, this one`]], { "aria-label": "Node", onchange: () => (show().catch(failed), story_().catch(() => {})) });
+  const node = select([[session.me.node_id, `node ${session.me.node_id}, this one`]], { "aria-label": "Node", onchange: () => (hurts && show().catch(failed), story_().catch(() => {})) });
   const of = (where) => `${where}?node_id=${node.value}`;
   const failed = (error) => error.status > 0 && put(active, h("p", { class: "failure" }, error.message));
 
@@ -141,14 +143,15 @@ export function chaos(root, _parts, signal) {
     });
   }
 
-  put(root, h("h1", {}, "Chaos"), h("p", {}, "What you choose here happens to the node for real. A node whose only disk fails exits, and its console with it: watch from another node."),
+  put(root, h("h1", {}, "Chaos"), h("p", {}, "What you choose here happens to the node for real. A node that is killed, or whose only disk fails, takes its console with it: watch from another node."),
+    isDev && nodesCard(signal),
     h("div", { class: "columns" },
-      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
+      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), !hurts && h("p", { class: "quiet" }, h("code", {}, "raftlog dev --enable-faults"), " also makes disks slow, full or failing, and clocks jump."), hurts && changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
       h("section", { class: "card" }, h("h2", {}, "A client"), changes_ && button, load.element, gap)),
     h("div", { class: "columns" }, leaders, events));
   look();
   showNodes().catch(() => {});
-  every(2000, signal, show, failed);
+  if (hurts) every(2000, signal, show, failed);
   onMetadata(signal, async () => {
     const { data: all } = await get("/v1/topics", signal);
     const found = all.some((each) => each.topic_name === LOAD_TOPIC) ? await get(path("v1", "topics", LOAD_TOPIC, "replicas"), signal) : { data: [] };

@@ -49,6 +49,7 @@ class Caller(msgspec.Struct):
     version: str
     cluster_id: str | None
     faults_enabled: bool
+    dev_enabled: bool
     authorizer_enabled: bool
     cluster: list[str]
     topic: list[str] | None
@@ -83,6 +84,7 @@ async def get_caller(call: Call) -> Caller:
         version=__version__,
         cluster_id=node.image().cluster_id or None,
         faults_enabled=node.faults is not None,
+        dev_enabled=node.dev is not None,
         authorizer_enabled=node.authorizer is not None,
         cluster=_allowed(call, CLUSTER, CLUSTER_NAME),
         topic=None if query.topic is None else _allowed(call, TOPIC, query.topic),

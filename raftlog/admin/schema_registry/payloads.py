@@ -108,6 +108,10 @@ class PayloadReader:
                 pass
         if found is None:
             name = f"guid {prefix[1:].hex()}" if prefix[0] else f"id {int.from_bytes(prefix[1:], 'big')}"
+            if not self._registry.store.has_replica:
+                raise Undecodable(
+                    f"this node has no replica of _schemas to find {name} in: ask a node that has"
+                )
             raise Undecodable(f"this node's copy of the registry has no schema with {name}")
         return found
 

@@ -1,0 +1,93 @@
+"""Reads topics for the assertions of a test, without a client library."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final, NamedTuple
+
+from raftlog.base.errors import KafkaError, UnknownTopicOrPartition, from_code
+from raftlog.client.cluster import Cluster
+from raftlog.client.connection import Dialer
+from raftlog.client.errors import Refused, Unreachable
+from raftlog.client.fetching import Fetcher, Options
+from raftlog.client.metadata import EARLIEST
+from raftlog.security.sasl_client import Login as SaslLogin
+from raftlog.testing.probe import Login
+from raftlog.testing.progress import Wait, patient
+
+ANSWER_S: Final = 10.0
+FETCH_WAIT_MS: Final = 50
+
+
+class CannotRead(RuntimeError):
+    """No broker answers, or the answer is an error that a later attempt does not cure."""
+
+
+class ConsumedRecord(NamedTuple):
+    """A record as a consumer gets it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def read(
+    addresses: Sequence[tuple[str, int]], topic: str, *, count: int = 0, login: Login | None = None
+) -> list[ConsumedRecord]:
+    """Return all committed records of a topic by partition and offset, once there are at least `count`.
+
+    Without `count`, all that there is now. Raises Stalled if the records do not come, and CannotRead.
+    """
+    try:
+        with (
+            Cluster(addresses, _dialer(login), timeout_s=patient(ANSWER_S)) as cluster,
+            closing(Fetcher(cluster, Options(wait_ms=FETCH_WAIT_MS))) as fetcher,
+        ):
+            found = _read(cluster, fetcher, topic, count)
+    except (KafkaError, Unreachable, Refused) as error:
+        raise CannotRead(f"topic {topic} cannot be read: {error}") from error
+    return sorted(found, key=lambda each: (each.partition, each.offset))
+
+
+def _read(cluster: Cluster, fetcher: Fetcher, topic: str, count: int) -> list[ConsumedRecord]:
+    found: list[ConsumedRecord] = []
+    wait = Wait(f"topic {topic} has {count} records", seen=lambda: f"{len(found)} records")
+    while not (partitions := _partitions(cluster, topic, may_be_missing=count > 0)):
+        time.sleep(wait.pause())
+    fetcher.assign(fetcher.offsets_at([(topic, each) for each in partitions], EARLIEST))
+    unread = set(partitions)
+    while unread or len(found) < count:
+        for each in fetcher.poll(wait.pause()):
+            if each.error is not None:
+                raise each.error
+            partition = each.at[1]
+            found += [
+                ConsumedRecord(partition, of.offset, of.timestamp, of.key, of.value, of.headers)
+                for _, of in each.records
+            ]
+            if each.at_end:
+                unread.discard(partition)
+    return found
+
+
+def _partitions(cluster: Cluster, topic: str, *, may_be_missing: bool) -> list[int]:
+    found = cluster.metadata([topic]).topics[topic]
+    error = from_code(found.error_code) if found.error_code else None
+    if error is None:
+        return sorted(found.partitions)
+    if may_be_missing and (error.retriable or isinstance(error, UnknownTopicOrPartition)):
+        return []
+    raise error
+
+
+def _dialer(login: Login | None) -> Dialer:
+    if login is None:
+        return Dialer()
+    context = ssl.create_default_context(cafile=login.ca)
+    return Dialer(context, lambda: SaslLogin(login.mechanism, login.user, login.password))

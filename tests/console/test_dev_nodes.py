@@ -1,0 +1,70 @@
+"""Claims about the nodes of `raftlog dev` in Chaos: killed, paused and started again by buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster
+from tests.kit.dev_cluster import dev_cluster
+
+
+@pytest.fixture(scope="module")
+def developed() -> Iterator[AdminCluster]:
+    """Three nodes, as `raftlog dev` runs them without --enable-faults."""
+    with dev_cluster(3) as running:
+        yield running
+
+
+def row_of(page: Any, node_id: int) -> Any:
+    """Return the row of a node."""
+    return page.get_by_role("table", name="Nodes").locator("tbody tr").nth(node_id - 1)
+
+
+def test_node_is_killed_after_a_question_and_started_again(page: Any, developed: AdminCluster) -> None:
+    """A pause of another node needs no question while a majority is left."""
+    page.goto(f"{developed.admin_url(1)}/#/chaos")
+    page.get_by_text("also makes disks slow").wait_for()
+    row_of(page, 2).get_by_text("● running").wait_for()
+    page.get_by_role("button", name="Pause node 2").click()
+    row_of(page, 2).get_by_text("‖ paused").wait_for()
+    page.get_by_role("button", name="Kill node 3").click()
+    page.get_by_role("dialog").get_by_text("1 node of 3 would be left running").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Resume node 2").click()
+    row_of(page, 2).get_by_text("● running").wait_for()
+    page.get_by_role("button", name="Kill node 3").click()
+    page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
+    row_of(page, 3).get_by_text("✕ down").wait_for()
+    assert not developed.nodes[3].running
+    page.get_by_role("button", name="Restart node 3").click()
+    row_of(page, 3).get_by_text("● running").wait_for()
+
+
+@pytest.mark.errors_expected
+def test_killed_node_of_the_page_says_where_to_continue(page: Any, developed: AdminCluster) -> None:
+    """With a link to another node, which starts it again; then the page continues."""
+    developed.wait_ready()
+    page.goto(f"{developed.admin_url(1)}/#/chaos")
+    page.get_by_role("button", name="Kill node 1").click()
+    page.get_by_role("dialog").get_by_text("Node 1 serves this page").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
+    page.get_by_text("Node 1, which serves this page, is killed.").wait_for()
+    page.get_by_text("The node has not answered since").wait_for()
+    with page.context.new_page() as other:
+        other.goto(page.locator("main").get_by_role("link", name="node 2").get_attribute("href"))
+        other.get_by_role("button", name="Restart node 1").click()
+        row_of(other, 1).get_by_text("● running").wait_for()
+    page.get_by_text("Node 1, which serves this page, is killed.").wait_for(state="detached")
+    row_of(page, 1).get_by_text("● running").wait_for()
+
+
+def test_screen_says_where_nodes_can_be_killed(page: Any) -> None:
+    """A cluster that `raftlog dev` does not run has no such screen in its menu, and no button."""
+    with AdminCluster(1) as running:
+        page.goto(f"{running.admin_url(1)}/#/chaos")
+        page.get_by_text("Nodes can be killed and paused here in a cluster of raftlog dev").wait_for()
+        assert page.get_by_role("link", name="Chaos").count() == 0
+        assert page.locator("main button").count() == 0
