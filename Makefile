@@ -12,6 +12,8 @@ SPARK := $(VENV)/.spark-installed
 DOCS := $(VENV)/.docs-installed
 CONSOLE := $(VENV)/.console-installed
 CELERY := $(VENV)/.celery-installed
+FRAMEWORKS := build/frameworks/.installed
+FLINK_KAFKA := https://repo1.maven.org/maven2/org/apache/flink/flink-sql-connector-kafka/5.0.0-2.2/flink-sql-connector-kafka-5.0.0-2.2.jar
 TABLES := $(VENV)/.tables-installed
 HELM := build/bin/helm
 KUBERNETES_RULES := build/bin/kubernetes-rules
@@ -24,7 +26,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test reversed celery-test table-test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
+.PHONY: demo test reversed celery-test frameworks-test table-test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
 	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test kubernetes-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow newest constraints nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -51,6 +53,10 @@ console-test: $(CONSOLE)
 # Celery on share groups: the example's own tests kill a worker and a leader.
 celery-test: $(CELERY)
 	$(BIN)/python -m pytest -m nightly tests/testing/test_celery_example.py $(TEST)
+
+# Programs of FastStream, Quix Streams and PyFlink: 2 GB of packages, and Java for Flink. Each is killed, and a leader.
+frameworks-test: $(STAMP) $(FRAMEWORKS)
+	$(BIN)/python -m pytest -m nightly tests/testing/test_framework_examples.py $(TEST)
 
 # `raftlog table`: kills at every step, two writers, S3, and DuckDB and Polars, which read the tables. About a minute.
 table-test: $(TABLES)
@@ -267,6 +273,16 @@ $(CONSOLE): $(STAMP)
 $(CELERY): $(STAMP)
 	$(PIP) --editable . --group dev --group celery-tests
 	@touch $(CELERY)
+
+# Environments of their own, since these packages want other versions than the tests.
+$(FRAMEWORKS): Makefile
+	rm -rf build/frameworks
+	"$(PYTHON)" -m venv build/frameworks/python
+	build/frameworks/python/bin/python -m pip install --quiet --editable . confluent-kafka 'faststream[kafka]==0.7.8' quixstreams==3.28.1 pytest
+	"$(PYTHON)" -m venv build/frameworks/flink
+	build/frameworks/flink/bin/python -m pip install --quiet --editable . apache-flink==2.3.0 confluent-kafka pytest
+	curl -fsSL -o build/frameworks/flink-sql-connector-kafka.jar $(FLINK_KAFKA)
+	@touch $@
 
 # Libraries of 400 MB: only the target that needs them installs them.
 $(TABLES): $(STAMP)

@@ -99,6 +99,7 @@ PARTS = (
     Part("fuzz-live", variables=("FRAMES=400000",), long=("FRAMES=2000000",)),
     Part("slow"),
     Part("celery-test"),
+    Part("frameworks-test", needs=("java",)),
     Part("table-test"),
     Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=120",), long=("RAFTLOG_SLOW_SECONDS=600",)),

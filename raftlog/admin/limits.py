@@ -38,6 +38,9 @@ class Limits(NamedTuple):
     connections: int = 256
     """Beyond them the oldest of the address with the most is closed; they reduce the descriptors for logs."""
 
+    scans: int = 8
+    """Scans of topics that are on their way at once; beyond them the oldest of a caller ends."""
+
     @property
     def streams(self) -> int:
         """Streams of events that may be open, and as many of records; beyond them the oldest of a caller ends."""

@@ -164,6 +164,8 @@ class NodeView:
     """The open streams of events; set by the server."""
     record_streams: Streams | None = None
     """The open streams of records; set by the server."""
+    record_scans: Streams | None = None
+    """The scans of topics on their way; set by the server."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)

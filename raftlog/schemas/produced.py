@@ -24,7 +24,11 @@ MAX_BATCH_STEPS: Final = 10_000_000
 """Values of a batch, and characters of schemas that are parsed for it: about ten seconds of a thread."""
 MAX_RECORD_STEPS: Final = 1_000_000
 """Values of a record."""
-STEPS_PER_SLICE: Final = 10_000
+FREE_STEPS: Final = 10_000
+"""Values of a record that need no bytes: nulls, and records of nulls."""
+STEPS_PER_BYTE: Final = 8
+STEPS_PER_SLICE: Final = 1_000
+"""About a millisecond. While a slice runs, the loop waits up to five for the interpreter after each of its calls."""
 MOST_ERRORS: Final = 20
 MAX_PARSED: Final = 100
 MAX_PARSED_CHARS: Final = 512 * 1024
@@ -212,7 +216,8 @@ class PayloadCheck:
             if schema is None:
                 self.steps += text.chars
                 schema = self._parsed.add(text)
-            self.steps += check_payload(schema, payload, max_steps=MAX_RECORD_STEPS)
+            most = min(MAX_RECORD_STEPS, FREE_STEPS + STEPS_PER_BYTE * len(payload))
+            self.steps += check_payload(schema, payload, max_steps=most)
         except NotOfSchema as error:
             self.steps += error.steps
             return f"is no data of its schema: {error}"

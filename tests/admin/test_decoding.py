@@ -181,3 +181,13 @@ def test_huge_record_is_cut_and_says_so(topic: Topic) -> None:
     assert large["data"] == "a" + "é" * ((DECODED_MAX_BYTES - 1) // 2)
     assert f"at most {DECODED_MAX_BYTES}" in large["problem"]
     assert small["data"] == "{}"
+
+
+def test_search_finds_what_only_the_schema_shows(topic: Topic) -> None:
+    """A date is a number in the bytes of Avro."""
+    for day in (10, 11):
+        topic.write(topic.avro({"name": "Ada", "born": datetime.date(1815, 12, day)}))
+    lines = topic.node.get(f"/v1/topics/{topic.name}/records/scan?value=1815-12-11").body
+    found = [each for each in lines if each["event"] == "record"]
+    assert [each["offset"] for each in found] == [1]
+    assert found[0]["value"]["decoder"] == "registry"

@@ -12,6 +12,8 @@ import pytest
 
 from raftlog.admin.errors import ApiError
 from raftlog.admin.native import records
+from raftlog.admin.native.record_contents import DECODED_MAX_BYTES, Choices, Contents
+from raftlog.admin.native.record_filter import Filter, Texts
 from raftlog.admin.native.records import MAX_RECORD_BYTES, SLICE_BYTES, STEP_BYTES, Part, shown
 from raftlog.base.env import ThreadOffload
 from raftlog.records.batch import (
@@ -48,7 +50,7 @@ class FakeCall:
         self.turns = CountedTurns(patience)
 
 
-async def read(call: Any, content: bytes, *, start: int = 0, most: int = 10, **more: int) -> dict[str, Any]:
+async def read(call: Any, content: bytes, *, start: int = 0, most: int = 10, **more: Any) -> dict[str, Any]:
     """Return the answer as a client parses it."""
     data = SimpleNamespace(error_code=0, records=content, high_watermark=9, log_start_offset=0)
     found, _ = await shown(call, ("t", 0), data, Part(start, most, **more))
@@ -162,3 +164,44 @@ async def test_very_many_small_batches_let_other_work_go_on(monkeypatch: pytest.
     call = FakeCall()
     await read(call, marker * 100)
     assert call.turns.taken == 10
+
+
+async def test_decoded_records_take_turns_and_end_with_their_client() -> None:
+    """Each record counts for more than its bytes, and a large payload takes turns by itself."""
+    small = batch_of(*[msgspec.msgpack.encode({"id": number}) for number in range(2_000)])
+    large = batch_of(msgspec.msgpack.encode(list(range(15_000))))
+    for content, turns in ((small, 20), (large, 50)):
+        call: Any = FakeCall()
+        contents = Contents(call, "t", Choices("auto", "msgpack"))
+        assert (await read(call, content, most=5_000, contents=contents))["records"]
+        assert call.turns.taken > turns
+        leaving: Any = FakeCall(patience=3)
+        with pytest.raises(ConnectionResetError):
+            await read(
+                leaving, content, most=5_000, contents=Contents(leaving, "t", Choices("auto", "msgpack"))
+            )
+
+
+async def test_record_beyond_all_limits_is_cut_where_records_are_decoded() -> None:
+    """Without a decoder it is refused; with one its first bytes are shown, and the size of the whole."""
+    call: Any = FakeCall()
+    contents = Contents(call, "t", Choices("auto", "auto"))
+    answer = await read(call, batch_of(b"x" * (MAX_RECORD_BYTES + 1), b"y"), contents=contents)
+    large, small = (each["value"] for each in answer["records"])
+    assert (large["size"], large["is_cut"], len(large["data"])) == (
+        MAX_RECORD_BYTES + 1,
+        True,
+        DECODED_MAX_BYTES,
+    )
+    assert (small["data"], small["decoder"]) == ("y", "text")
+
+
+async def test_search_looks_at_each_record_in_turns() -> None:
+    """What does not match is passed over, and the next page begins behind it."""
+    content = batch_of(*[b"v%d" % number for number in range(2_000)])
+    call: Any = FakeCall()
+    contents, wanted = Contents(call, "t", Choices("auto", "auto")), Filter(Texts("", "V1999", "", ""))
+    answer = await read(call, content, contents=contents, filter=wanted)
+    assert (offsets(answer), answer["next_offset"], call.turns.taken > 20) == ([1999], 2000, True)
+    cut = await read(call, content, contents=contents, filter=wanted, end=1999)
+    assert (offsets(cut), cut["next_offset"]) == ([], 1999)

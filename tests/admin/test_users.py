@@ -238,8 +238,12 @@ ASKED_BY_HANDLER = {"create_topic", "explain", "stream_events"}
 QUERIES = {
     "explain": "?principal=User:bob&operation=READ&resource=topic:orders",
     "stream_events": "?samples=true",
+    "get_content": "?offset=0",
 }
-BODIES: dict[str, Any] = {"create_topic": {"topic_name": "new"}}
+BODIES: dict[str, Any] = {
+    "create_topic": {"topic_name": "new"},
+    "resend_record": {"offset": 0, "topic_name": "orders"},
+}
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -262,6 +266,21 @@ def test_user_without_rights_gets_nothing_from_any_route(doors: Doors, route: Ro
         kind = DemandedPerPart if route.name in ASKED_BY_HANDLER else Demanded
         assert isinstance(route.rights, kind)
         assert (answer.status, answer.body["error_code"]) == (403, 40301)
+
+
+def test_record_is_sent_again_only_where_its_sender_may_write(doors: Doors) -> None:
+    """It needs READ of the one topic, and WRITE of the other."""
+    at = "/v1/topics/orders/partitions/0/resend"
+    to_hidden, to_itself = ({"offset": 0, "topic_name": each} for each in ("hidden", "orders"))
+    doors.allow("READ", "TOPIC", "orders")
+    try:
+        assert doors.ask("POST", at, to_hidden, user=ALICE).status == 403
+        assert doors.ask("POST", at, to_itself, user=ALICE).status == 403
+        doors.allow("WRITE", "TOPIC", "orders")
+        assert doors.ask("POST", at, to_hidden, user=ALICE).status == 403
+        assert doors.ask("POST", at, to_itself, user=ALICE).status == 404  # there is no record
+    finally:
+        doors.take_back()
 
 
 def test_explanation_names_the_rule(doors: Doors) -> None:

@@ -67,6 +67,19 @@ def open_record(page: Any) -> None:
     page.get_by_role("row").filter(has_text="Ada").first.click()
 
 
+def send_again(page: Any) -> None:
+    open_record(page)
+    page.get_by_role("button", name="Send again").click()
+
+
+def search(page: Any) -> None:
+    """Search the topic, and open what was found."""
+    press("Search the topic")(page)
+    press("Search")(page)
+    page.get_by_text("Done. 1 record").wait_for()
+    page.get_by_label("Found records").get_by_role("row").filter(has_text="Ada").click()
+
+
 SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "overview": ("", "3 brokers", None),
     "topics": ("topics", TOPIC, None),
@@ -76,6 +89,9 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "delete": (f"topics/{TOPIC}", "leader", press("Delete")),
     "records": (f"topics/{TOPIC}/records", "Ada", None),
     "record": (f"topics/{TOPIC}/records", "Ada", open_record),
+    "send a record again": (f"topics/{TOPIC}/records", "Ada", send_again),
+    "search of a topic": (f"topics/{TOPIC}/records", "Ada", search),
+    "download": (f"topics/{TOPIC}/records", "Ada", press("Download")),
     "produce": (f"topics/{TOPIC}/records", "Ada", press("Produce")),
     "configs": (f"topics/{TOPIC}/configs", "retention.ms", None),
     "groups": ("groups", GROUP, None),

@@ -65,6 +65,6 @@ def test_screen_says_where_nodes_can_be_killed(page: Any) -> None:
     """A cluster that `raftlog dev` does not run has no such screen in its menu, and no button."""
     with AdminCluster(1) as running:
         page.goto(f"{running.admin_url(1)}/#/chaos")
-        page.get_by_text("in a cluster of `raftlog dev`").wait_for()
+        page.get_by_text("Nodes can be killed and paused here in a cluster of raftlog dev").wait_for()
         assert page.get_by_role("link", name="Chaos").count() == 0
         assert page.locator("main button").count() == 0

@@ -96,6 +96,15 @@ def _defined_in(module: str) -> set[str]:
     return {each.name for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
 
 
+@pytest.mark.parametrize("name", ["connect", "faststream", "flink", "quix"])
+def test_an_example_on_a_page_is_its_file(name: str) -> None:
+    """The tests of the example run the file."""
+    (page,) = (each for each in PAGES if each.stem == name and each.parent.name == "howto")
+    shown = {block.title: block.text for block in blocks_of(page) if block.title}
+    folder = ROOT / "deploy" / "examples" / name
+    assert shown and shown == {title: (folder / title).read_text() for title in shown}
+
+
 @pytest.mark.taste
 @pytest.mark.nightly
 def test_the_simulated_workload_that_is_shown_runs() -> None:
@@ -115,7 +124,7 @@ def test_configurations_start_a_node(block: Block) -> None:
 
 def test_the_history_that_is_shown_is_valid_and_its_half_is_not() -> None:
     """As the guide says of it: without the poll the value was acknowledged and never read."""
-    (block,) = (each.values[0] for each in every("json"))
+    (block,) = (each.values[0] for each in every("json") if not each.values[0].title)
     lines = block.text.splitlines()
     assert judge(*read_history(lines)).valid
     assert not judge(*read_history(lines[:2])).valid

@@ -50,6 +50,12 @@ QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
         {"max_records": 1000, "start": "0:-1"},
         {"max_records": 1000, "start": "0:earliest", "decode": "msgpack"},
     ),
+    "Scanned": (
+        {"max_records": 1_000_000},
+        {"text": "nothing like it", "decode": "msgpack"},
+        {"max_records": 1_000_000, "decode": "hex", "start": "@1"},
+    ),
+    "WhichContent": ({"offset": 299_999}, {"offset": 0}),
     "GroupsPage": ({"most": 200}, {"most": 200, "topic": WIDE}),
     "MeasuresPage": ({"most": 500},),
     "Window": ({"most": 1000, "measure": "true"},),

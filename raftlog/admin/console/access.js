@@ -49,7 +49,7 @@ function users(root, signal) {
     put(host, table("Users", [
       ["User", (each) => each.name, "names"],
       ["Principal", (each) => link(["access", "acls"], each.principal), "wide names"],
-      ["Credentials", (each) => each.credentials.map((one) => `${one.mechanism} (${number(one.iterations)} iterations)`).join(", "), "names"],
+      ["Credentials", (each) => each.credentials.map((one) => h("div", {}, `${one.mechanism} (${number(one.iterations)} iterations)`)), "names"],
       ...(may("ALTER") ? [["", (each) => each.credentials.map((one) => act(`Remove ${one.mechanism}`, () => remove(each.name, one.mechanism))), "act stack"]] : []),
     ], all.filter((each) => each.name.toLowerCase().includes(word)).slice(0, MOST), "No SCRAM users."));
   }

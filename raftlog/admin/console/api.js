@@ -237,3 +237,37 @@ export function onMetadata(signal, changed, failed, sampled) {
   }
   follow(sampled ? "?samples=true" : "", signal, (name, data) => (name === "metadata" ? look() : sampled?.(data)), look);
 }
+
+/** Send a request whose answer is no JSON document, and return the response. Throws Failure. */
+async function opened(where, signal) {
+  let answer;
+  try {
+    answer = await send("GET", where, signal);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    lost();
+    throw new Failure(0, "The node does not answer.");
+  }
+  found();
+  if (!answer.ok) throw refusal(answer.status, await answer.text(), `GET ${where}`);
+  return answer;
+}
+
+/** Return the bytes of an answer. */
+export const blob = async (where, signal) => (await opened(where, signal)).blob();
+
+/** Yield the events of a stream of JSON Lines, as lists, as they come. Throws Failure if it breaks off. */
+export async function* eventLines(where, signal) {
+  const reader = (await opened(where, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "", last;
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    const lines = (text + value).split("\n");
+    text = lines.pop();
+    const events_ = lines.map((each) => JSON.parse(each));
+    last = events_.at(-1)?.event ?? last;
+    yield events_;
+  }
+  if (last !== "end") throw new Failure(0, "The answer broke off.");
+}

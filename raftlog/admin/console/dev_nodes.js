@@ -23,7 +23,7 @@ export function nodesCard(signal) {
   const lost = h("div", { role: "status" });
   const rows = h("div");
   let all = [], lostAt = 0;
-  put(element, h("h2", {}, "Nodes"), rows, lost, h("p", { class: "quiet" }, "The same as `raftlog dev kill`, `pause`, `resume`, `stop` and `restart`. To cut links, use `raftlog chaos`: it runs nodes in networks of their own."));
+  put(element, h("h2", {}, "Nodes"), rows, lost, h("p", { class: "quiet" }, "The same as ", h("code", {}, "raftlog dev kill"), ", pause, resume, stop and restart. To cut links, use ", h("code", {}, "raftlog chaos"), ": it runs nodes in networks of their own."));
 
   const show = changes((found) => {
     all = found.data;
@@ -32,7 +32,7 @@ export function nodesCard(signal) {
       ["State", (each) => h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state)],
       ["Process", (each) => each.pid ?? "–", "number wide"],
       ["Kafka", (each) => each.kafka, "wide names"],
-      ...(may("ALTER") ? [["", (each) => (ACTIONS[each.state] ?? []).map((action) => h("button", { type: "button", class: action === "kill" ? "danger" : "", "aria-label": `${WORDS[action]} node ${each.node_id}`, onclick: () => begin(each, action) }, each.state === "down" ? "Start" : WORDS[action])), "act"]] : []),
+      ...(may("ALTER") ? [["", (each) => (ACTIONS[each.state] ?? []).map((action) => h("button", { type: "button", class: action === "kill" ? "danger" : "", "aria-label": `${WORDS[action]} node ${each.node_id}`, onclick: () => begin(each, action) }, each.state === "down" ? "Start" : WORDS[action])), "act pack"]] : []),
     ], all));
   });
   const look = async () => {
@@ -69,7 +69,7 @@ export function nodesCard(signal) {
     const others = all.filter((one) => !isOwn(one));
     lostAt = Date.now();
     const back = action === "pause" ? "resume" : "restart";
-    put(lost, h("p", { class: "warn" }, `Node ${each.node_id}, which serves this page, ${DONE[action]}.`, action !== "restart" && [others.length > 0 && [" Open ", links(others), ", or run"], others.length === 0 && " Run", ` \`raftlog dev ${back} ${each.node_id}\`.`]));
+    put(lost, h("p", { class: "warn" }, `Node ${each.node_id}, which serves this page, ${DONE[action]}.`, action !== "restart" && [others.length > 0 && [" Open ", links(others), ", or run"], others.length === 0 && " Run", " ", h("code", {}, `raftlog dev ${back} ${each.node_id}`), "."]));
   }
 
   every(EVERY_MS, signal, look, (error) => error.status > 0 && put(rows, h("p", { class: "failure", role: "alert" }, error.message)));

@@ -1,19 +1,21 @@
-// Records of a topic: looked at from somewhere, or live; searched, shown whole, copied as a command, produced.
+// Records of a topic: looked at from somewhere, or live; filtered, decoded, paged through, copied as a command, produced.
 
 import { ask as call, curlAuthorization, every, get, may, path, v3 } from "./api.js";
 import { ask, field, h, note, put, select } from "./dom.js";
-import { bytes, number, plural, quoted, time } from "./format.js";
+import { number, plural, quoted, time } from "./format.js";
 import { list } from "./list.js";
+import { brief, DECODERS, decoded, showCommands, showRecord, take, text } from "./record.js";
+import { download, search as searchTopic } from "./scan.js";
 
 const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
 const MOST_TURNS = 20;
 const TAIL_MS = 700;
 const MOST_AT_ONCE = 500;
+const WIDEST = 1000;
+const MOST_WINDOWS = 20;
 const CATCHING_UP = 5;
 const SHOWN_CHARS = 300;
-const WHOLE_CHARS = 200_000;
-const MOST_MATCHES = 200;
 
 let brokers = [];
 
@@ -28,7 +30,7 @@ export function records(root, name, { mine, first, signal }) {
   const count = first.partitions;
   get(v3("brokers"), signal).then((found) => (brokers = found.data), () => {});
   let kept = [], shown = [], tail = null, reading = new AbortController(), whole_ = Promise.resolve();
-  let next = new Map(), behind = 0, unread = [];
+  let next = new Map(), firsts = new Map(), begins = new Map(), behind = 0, unread = [];
   const from = select([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]], { value: "latest", onchange: () => (look(), read()), "aria-label": "From" });
   const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": "Offset", onchange: read });
   const since = h("input", { type: "datetime-local", step: 1, "aria-label": "Time", onchange: read });
@@ -37,24 +39,36 @@ export function records(root, name, { mine, first, signal }) {
   const most = select([[25, "25"], [100, "100"], [500, "500"]], { value: 100, "aria-label": "Records of each partition", onchange: read });
   const search = h("input", { type: "search", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
   const key = h("input", { type: "search", placeholder: "Filter by key", "aria-label": "Filter records by key", oninput: draw, spellcheck: "false" });
+  const keyAs = select(DECODERS, { value: "auto", "aria-label": "Decode keys as", onchange: read });
+  const valueAs = select(DECODERS, { value: "auto", "aria-label": "Decode values as", onchange: read });
   const live = h("button", { type: "button", "aria-pressed": "false", title: "Go on from what is shown, as records come", onclick: () => (tail ? stop() : follow()) }, "▶ Live");
   const told = h("p", { class: "quiet", role: "status" });
   const rows = list({
     label: `Records of ${name}`,
     empty: "No record.",
-    opened: (record) => whole(name, record),
+    opened: open,
     columns: [
       { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
       { title: "Partition", kind: "number", cell: (each) => each.partition },
       { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
       { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
       { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
+      { title: "Decoded", kind: "decoded wide", cell: (each) => decoded(each.value) },
       { title: "Headers", kind: "text headers wide", cell: (each) => each.headers.map((one) => `${one.name}=${one.value ? text(one.value) : "∅"}`).join(" ").slice(0, SHOWN_CHARS) },
     ],
   });
+  const back = h("button", { type: "button", onclick: () => (whole_ = older()) }, "‹ Older"), on = h("button", { type: "button", onclick: () => (whole_ = newer()) }, "Newer ›");
+  const scanning = h("div");
+  const using = { name, count, open, decoders: () => ({ decode: valueAs.value, decode_key: keyAs.value }), signal };
   put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search, key,
-    h("button", { type: "button", onclick: () => whole(name, null, command()) }, "As a command"),
-    may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")), rows.element, told);
+    h("button", { type: "button", onclick: () => showCommands(command()) }, "As a command"),
+    may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")),
+    h("div", { class: "bar" }, back, on, h("label", {}, "Keys as ", keyAs), h("label", {}, "Values as ", valueAs),
+      h("button", { type: "button", onclick: () => searchTopic(scanning, using) }, "Search the topic"), h("button", { type: "button", onclick: () => download(using) }, "Download")), scanning, rows.element, told);
+
+  function open(record) {
+    showRecord(record, { name, commands: commandsOf, key: keyAs.value, value: valueAs.value, sent: () => tail || read() });
+  }
 
   function look() {
     offset.hidden = from.value !== "offset";
@@ -65,6 +79,8 @@ export function records(root, name, { mine, first, signal }) {
     const words = search.value.toLowerCase(), ofKey = key.value.toLowerCase();
     shown = words || ofKey ? kept.filter((each) => each.searched.includes(words) && each.searchedKey.includes(ofKey)) : kept;
     rows.set(shown.length, (index) => shown[index]);
+    back.disabled = Boolean(tail) || ![...firsts].some(([index, offset_]) => offset_ > (begins.get(index) ?? 0));
+    on.disabled = Boolean(tail);
     told.textContent = `${plural(shown.length, "record")}${words || ofKey ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}${tail && behind ? `, ${number(behind)} behind` : ""}. Uncommitted and aborted ones are shown too.${unread.length ? ` Not read: ${unread.slice(0, 3).join("; ")}` : ""}`;
   }
 
@@ -80,12 +96,13 @@ export function records(root, name, { mine, first, signal }) {
   async function ask_(starts, max, signal_) {
     const found = [], failures = [], passed = [], further = new Map(), ends = new Map();
     for (let left = starts, turn = 0; left.length && turn < MOST_TURNS; turn++) {
-      const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max });
+      const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max, decode: valueAs.value, decode_key: keyAs.value });
       const answer = await get(`${path("v1", "topics", name, "records")}?${query}`, signal_);
       for (const each of answer.data) {
         found.push(...take(each.partition_id, each));
         passed.push(...each.unreadable.map((one) => `partition ${each.partition_id} at offset ${one.offset}: ${one.reason}`));
         further.set(each.partition_id, each.next_offset);
+        begins.set(each.partition_id, each.log_start_offset);
         ends.set(each.partition_id, each.high_watermark);
       }
       failures.push(...answer.failures);
@@ -115,10 +132,70 @@ export function records(root, name, { mine, first, signal }) {
       return;
     }
     if (mine_.signal.aborted || signal.aborted) return;
+    show(found, further, (index) => further.get(index));
+  }
+
+  /** Show a page of records: `further` has where each partition goes on, `begin(index)` where it began if it has none. */
+  function show(found, further, begin) {
     next = further;
+    firsts = new Map([...further.keys()].map((index) => [index, found.filter((each) => each.partition === index).reduce((least, each) => Math.min(least, each.offset), begin(index))]));
     kept = sorted(found, from.value === "latest");
     draw();
   }
+
+  /** Do the work of a page, alone: another reading ends it. */
+  async function page(work) {
+    stop(false);
+    reading.abort();
+    reading = new AbortController();
+    const mine_ = reading.signal;
+    told.textContent = "Reading …";
+    try {
+      await work(mine_);
+    } catch (error) {
+      if (!mine_.aborted) told.textContent = error.message;
+    }
+  }
+
+  /** Show the records before the page. Compaction leaves gaps, so further windows of offsets may be read. */
+  const older = () => page(async (mine_) => {
+    let found = [], window = Number(most.value), low = new Map(firsts);
+    for (let turn = 0; !found.length && turn < MOST_WINDOWS; turn++, window = WIDEST) {
+      const high = low;
+      low = new Map([...high].map(([index, end]) => [index, Math.max(Math.min(begins.get(index) ?? 0, end), end - window)]));
+      const spans = [...high].filter(([index, end]) => low.get(index) < end);
+      if (!spans.length) break;
+      found = await between(spans.map(([index, end]) => [index, low.get(index), end]), window, mine_);
+    }
+    if (mine_.aborted || signal.aborted) return;
+    const before = firsts;
+    show(found, new Map(before), (index) => low.get(index));
+    for (const [index, begin] of low) firsts.set(index, begin);
+    draw();
+  });
+
+  /** Read spans of offsets: [partition, begin, end]. */
+  async function between(spans, max, mine_) {
+    const found = [];
+    for (let left = spans, turn = 0; left.length && turn < MOST_TURNS; turn++) {
+      const { found: some, further } = await ask_(left.map(([index, begin]) => [index, begin]), max, mine_);
+      const ends = new Map(left.map(([index, , end]) => [index, end]));
+      found.push(...some.filter((each) => each.offset < ends.get(each.partition)));
+      left = left.map(([index, , end]) => [index, further.get(index) ?? end, end]).filter(([, begin, end]) => begin < end);
+    }
+    return found;
+  }
+
+  /** Show the records after the page. */
+  const newer = () => page(async (mine_) => {
+    const from_ = next;
+    const { found, further } = await ask_([...from_], most.value, mine_);
+    if (mine_.aborted || signal.aborted) return;
+    if (!found.length) {
+      note("There are no newer records yet.");
+      draw();
+    } else show(found, new Map([...from_, ...further]), (index) => from_.get(index));
+  });
 
   function stop(drawn = true) {
     tail?.abort();
@@ -149,6 +226,12 @@ export function records(root, name, { mine, first, signal }) {
     draw();
   }
 
+  /** The commands that read one record. */
+  const commandsOf = (record) => [
+    `curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1&decode=${valueAs.value}`)}`,
+    `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
+  ];
+
   /** The commands that read what the screen reads. */
   function command() {
     const query = new URLSearchParams({ start: chosen().map((index) => `${index}:${start()}`).join(","), max_records: most.value });
@@ -163,110 +246,6 @@ export function records(root, name, { mine, first, signal }) {
 }
 
 const sorted = (found, newest) => found.sort((a, b) => (newest ? -1 : 1) * (a.timestamp - b.timestamp || a.partition - b.partition || a.offset - b.offset));
-
-function take(partition, answer) {
-  return answer.records.map((each) => ({ ...each, partition, searchedKey: each.key ? text(each.key).toLowerCase() : "", searched: [each.key, each.value, ...each.headers.map((one) => one.value)].map((one) => (one ? text(one) : "")).concat(each.headers.map((one) => one.name)).join("\n").toLowerCase() }));
-}
-
-/** Content as text: what is no UTF-8 as hexadecimal bytes. */
-function text(content) {
-  if (content.type === "STRING") return content.data;
-  return [...atob(content.data)].map((each) => each.charCodeAt(0).toString(16).padStart(2, "0")).join(" ");
-}
-
-const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : text(content).slice(0, SHOWN_CHARS));
-
-function whole(name, record, commands) {
-  const given = commands ?? [
-    `curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "partitions", record.partition, "records")}?offset=${record.offset}&max_records=1`)}`,
-    `raftlog consume ${server()}-t ${quoted(name)} -p ${record.partition} -o ${record.offset} -c 1`,
-  ];
-  const part = (title, content) => [h("h3", {}, title), content === null ? h("p", { class: "quiet" }, "null") : body(content)];
-  ask(record ? `Record ${number(record.offset)} of partition ${record.partition}` : "As a command", [
-    record && [h("p", { class: "quiet" }, time(record.timestamp)), part("Key", record.key), part("Value", record.value),
-      record.headers.length > 0 && [h("h3", {}, "Headers"), h("dl", { class: "pairs" }, record.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, each.value ? text(each.value) : "null")]))], h("h3", {}, "As a command")],
-    given.map((each) => h("div", { class: "command" }, h("code", {}, each), h("button", { type: "button", onclick: () => copy(each) }, "Copy"))),
-  ]);
-}
-
-async function copy(words) {
-  try {
-    await navigator.clipboard.writeText(words);
-    note("Copied.");
-  } catch {
-    note("The browser does not let a page copy here; mark the line and copy it.", "bad");
-  }
-}
-
-function body(content) {
-  const shown = text(content);
-  if (content.type === "STRING" && /^\s*[[{]/.test(shown)) {
-    try {
-      const value = JSON.parse(shown, digits);
-      return h("div", { class: "json" }, searched(value), h("details", {}, h("summary", {}, "raw"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
-    } catch {
-      // not JSON after all
-    }
-  }
-  return [h("pre", {}, shown.slice(0, WHOLE_CHARS)), h("p", { class: "quiet" }, content.type === "STRING" ? plural(shown.length, "character") : `${bytes(Math.ceil((shown.length + 1) / 3))}, not UTF-8, shown as hex`)];
-}
-
-/** A number as it is written, where JavaScript would round it. */
-class Digits {
-  constructor(source) {
-    this.source = source;
-  }
-}
-
-const digits = (_key, value, context) => (typeof value === "number" && context?.source && String(value) !== context.source ? new Digits(context.source) : value);
-
-/** A tree with a search, which shows the fields whose path or value has the words, wherever they are folded. */
-function searched(value) {
-  if (value === null || typeof value !== "object" || value instanceof Digits) return tree(value);
-  const whole = tree(value), found = h("div", { role: "status" });
-  const look = (event) => {
-    const words = event.target.value.toLowerCase();
-    const fields = words ? matches(value, words) : [];
-    whole.hidden = words !== "";
-    put(found, words && [h("p", { class: "quiet" }, plural(fields.length, "field"), fields.length === MOST_MATCHES && ", perhaps more"),
-      fields.map(([at, leaf]) => h("div", { class: "leaf" }, h("span", { class: "name" }, `${at}: `), scalar(leaf)))]);
-  };
-  return [h("input", { type: "search", placeholder: "Search in the JSON", "aria-label": "Search in the JSON", oninput: look, spellcheck: "false" }), found, whole];
-}
-
-function matches(value, words) {
-  const found = [], left = [["", value]];
-  while (left.length && found.length < MOST_MATCHES) {
-    const [at, each] = left.pop();
-    if (each !== null && typeof each === "object" && !(each instanceof Digits)) {
-      const inside = Object.entries(each).map(([name, one]) => [Array.isArray(each) ? `${at}[${name}]` : at ? `${at}.${name}` : name, one]);
-      for (const one of inside.reverse()) left.push(one);
-    } else if (`${at}: ${each instanceof Digits ? each.source : each}`.toLowerCase().includes(words)) found.push([at, each]);
-  }
-  return found;
-}
-
-function scalar(value) {
-  if (value instanceof Digits) return h("span", { class: "json-number" }, value.source);
-  return h("span", { class: `json-${value === null ? "null" : typeof value}` }, JSON.stringify(value));
-}
-
-function tree(value, name, depth = 0) {
-  const label = name === undefined ? null : h("span", { class: "name" }, `${name}: `);
-  if (value === null || typeof value !== "object" || value instanceof Digits) return h("div", { class: "leaf" }, label, scalar(value));
-  const entries = Object.entries(value);
-  const kind = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;
-  const folded = h("details", { open: depth < 2 && entries.length <= 50 }, h("summary", {}, label, kind));
-  let made = false;
-  const make = () => {
-    if (made || !folded.open) return;
-    made = true;
-    folded.append(...entries.slice(0, 1000).map(([key, each]) => tree(each, key, depth + 1)));
-  };
-  folded.addEventListener("toggle", make);
-  make();
-  return folded;
-}
 
 function produce(name, count, done) {
   const types = () => [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"]];

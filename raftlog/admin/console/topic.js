@@ -115,7 +115,7 @@ function partitions(root, name, { first: { partitions: count }, signal }) {
     grid.set(many, (index) => rows.get(index));
     const bad = sample.filter((each) => each.leader_id === null).length;
     const thin = sample.filter((each) => each.replicas.some((one) => one.state === "lagging" || one.state === "offline")).length;
-    summary.textContent = `${plural(many, "partition")}${many > sample.length ? `, of the ${sample.length} in view` : ""}: ${bad} offline, ${thin} with a replica that is not in sync. Enter opens its history.`;
+    summary.textContent = `${plural(many, "partition")}${many > sample.length ? `, of the ${sample.length} in view` : ""}: ${bad} offline, ${thin} with a replica that is not in sync. A click, or Enter, opens the history of a partition.`;
   }
 
   const failed = (error) => error.status === 404 && put(root, h("p", { class: "failure", role: "alert" }, error.message));

@@ -4,6 +4,8 @@ import { every, get, onMetadata, path } from "./api.js";
 import { changes, field, h, link, put } from "./dom.js";
 import { plural, time } from "./format.js";
 
+const MOST_OFFERED = 500;
+
 /** The address of a group's story, and where it is asked for. */
 export const storyOf = (group) => ["why", "consumer-groups", group, "events"];
 export const whyOfGroup = (group) => path("v1", "consumer-groups", group, "why");
@@ -22,9 +24,10 @@ export function why(root, parts, signal) {
 }
 
 function choose(root, signal) {
-  const topic = h("input", { name: "topic", required: true, spellcheck: "false", "data-search": true });
+  const topic = h("input", { name: "topic", required: true, spellcheck: "false", "data-search": true, list: "known-topics" });
   const partition = h("input", { name: "partition", type: "number", min: 0, value: 0, required: true });
-  const group = h("input", { name: "group", required: true, spellcheck: "false" });
+  const group = h("input", { name: "group", required: true, spellcheck: "false", list: "known-groups" });
+  const topics = h("datalist", { id: "known-topics" }), groups = h("datalist", { id: "known-groups" });
   const brokers = h("div", { class: "timelines" });
   const send = (to) => (event) => {
     event.preventDefault();
@@ -33,8 +36,13 @@ function choose(root, signal) {
   const tell = (what) => h("button", { type: "submit", class: "primary", "aria-label": `Show history of the ${what}` }, "Show history");
   put(root, h("h1", {}, "History"), h("div", { class: "columns" },
     h("form", { class: "bar card low", onsubmit: send(() => ["why", topic.value, Number(partition.value)]) }, field("Topic", topic), field("Partition", partition), tell("partition")),
-    h("form", { class: "bar card low", onsubmit: send(() => storyOf(group.value)) }, field("Group", group), tell("group"))),
+    h("form", { class: "bar card low", onsubmit: send(() => storyOf(group.value)) }, field("Group", group), tell("group"))), topics, groups,
   h("h2", {}, "Brokers"), brokers);
+  const offer = (list, names) => put(list, names.slice(0, MOST_OFFERED).map((value) => h("option", { value })));
+  Promise.all([get("/v1/topics", signal), get("/v1/consumer-groups?most=200", signal)]).then(([ofTopics, ofGroups]) => {
+    offer(topics, ofTopics.data.map((each) => each.topic_name));
+    offer(groups, ofGroups.data.map((each) => each.consumer_group_id));
+  }, () => {}); // names are typed then
   const show = changes((all) => put(brokers, all.map((each) => {
     const section = h("section", { class: "card" }, h("h3", {}, link(["why", String(each.broker_id)], `Broker ${each.broker_id}`)));
     section.append(story({ ...each, events: each.events.slice(0, 4) }));

@@ -244,7 +244,7 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
         try:
             record = _record(each)
             if needs_keys and record.key is None:
-                raise ApiError(422, f"the record has no key, which the compacted topic {topic.name} needs")
+                raise _needs_key(topic)
             batches[_partition(topic, each, record)].append((number, record))
         except ApiError as error:
             reports[number] = Report(error_code=error.body.error_code, message=str(error))
@@ -277,6 +277,26 @@ async def _write(call: Call, topic: TopicState, records: Sequence[NewRecord]) ->
 
     await asyncio.gather(*(write(partition, batch) for partition, batch in batches.items()))
     return [each for each in reports if each is not None]
+
+
+async def write_copy(call: Call, topic: TopicState, record: Record, partition: int | None) -> Report:
+    """Write a record of another offset again, with the time of now. Raises ApiError, BrokerUnreachable."""
+    if record.key is None and "compact" in _cleanup_policy(call, topic):
+        raise _needs_key(topic)
+    if partition is None:
+        partition = _partition_of(record, len(topic.partitions))
+    offset = await _produce(call, topic.name, partition, [record._replace(timestamp=-1)])
+    return Report(
+        error_code=WRITTEN,
+        cluster_id=call.node.image().cluster_id,
+        topic_name=topic.name,
+        partition_id=partition,
+        offset=offset,
+    )
+
+
+def _needs_key(topic: TopicState) -> ApiError:
+    return ApiError(422, f"the record has no key, which the compacted topic {topic.name} needs")
 
 
 def _cleanup_policy(call: Call, topic: TopicState) -> Collection[str]:
@@ -333,6 +353,10 @@ def _partition(topic: TopicState, given: NewRecord, record: Record) -> int:
                 404, f"topic {topic.name} has no partition {given.partition_id}", code=UNKNOWN_PARTITION
             )
         return given.partition_id
+    return _partition_of(record, count)
+
+
+def _partition_of(record: Record, count: int) -> int:
     return next(_turns) % count if record.key is None else partition_of_key(record.key, count)
 
 

@@ -103,10 +103,14 @@ class Choices(NamedTuple):
 class Contents:
     """Decodes the records of one request, in turns of the loop."""
 
-    def __init__(self, call: Call, topic: str, choices: Choices) -> None:
+    def __init__(
+        self, call: Call, topic: str, choices: Choices, *, max_bytes: int = DECODED_MAX_BYTES
+    ) -> None:
+        """`max_bytes`: of a key or a value that is shown."""
         self._call = call
         self._topic = topic
-        self._choices = choices
+        self.choices = choices
+        self._max_bytes = max_bytes
         self._payloads: PayloadReader | None = None
 
     async def record(self, record: Record) -> ReadRecord:
@@ -115,8 +119,8 @@ class Contents:
         return ReadRecord(
             record.offset,
             record.timestamp,
-            await self.content(record.key, self._choices.key, headers.get(SCHEMA_HEADERS["key"])),
-            await self.content(record.value, self._choices.value, headers.get(SCHEMA_HEADERS["value"])),
+            await self.content(record.key, self.choices.key, headers.get(SCHEMA_HEADERS["key"])),
+            await self.content(record.value, self.choices.value, headers.get(SCHEMA_HEADERS["value"])),
             [
                 ReadHeader(name, None if value is None else _shown(value, HEADER_MAX_BYTES))
                 for name, value in record.headers[:MAX_HEADERS]
@@ -131,7 +135,7 @@ class Contents:
             return None
         data = bytes(data)
         if len(data) > DECODED_MAX_BYTES:
-            found = _shown(data, DECODED_MAX_BYTES)
+            found = _shown(data, self._max_bytes)
             found.problem = f"it has {len(data)} bytes, of which at most {DECODED_MAX_BYTES} are decoded"
             return found
         try:
@@ -140,6 +144,13 @@ class Contents:
             found = _shown(data, DECODED_MAX_BYTES)
             found.problem = str(error)
             return found
+
+    def changes(self, data: bytes, choice: Decoder, prefix: bytes | None) -> bool:
+        """Return whether decoding shows texts that the bytes may lack."""
+        size_fits = len(data) <= DECODED_MAX_BYTES
+        return size_fits and (
+            choice in ("registry", "msgpack") or (choice == "auto" and _is_framed(data, prefix))
+        )
 
     async def _decoded(self, data: bytes, choice: Decoder, prefix: bytes | None) -> Content:
         match choice:
@@ -234,15 +245,21 @@ def _hex(data: bytes) -> Content:
 
 
 def _shown(data: bytes, most: int) -> Content:
-    """Return the first bytes as text, or as they are."""
+    """Return the first bytes as text if they are UTF-8 without a zero byte, else as they are."""
     first = data[:most]
     is_cut = len(data) > most
+    text = None if b"\0" in first else _text(first, is_cut=is_cut)
+    if text is not None:
+        return Content("STRING", text, "text", len(data), is_cut=is_cut)
+    found = _hex(first)
+    found.size, found.is_cut = len(data), is_cut
+    return found
+
+
+def _text(first: bytes, *, is_cut: bool) -> str | None:
     try:
-        text = first.decode()
+        return first.decode()
     except UnicodeDecodeError as error:
-        if not (is_cut and error.end == len(first) and error.start > len(first) - 4):
-            found = _hex(first)
-            found.size, found.is_cut = len(data), is_cut
-            return found
-        text = first[: error.start].decode()  # the cut is within a character
-    return Content("STRING", text, "text", len(data), is_cut=is_cut)
+        if is_cut and error.end == len(first) and error.start > len(first) - 4:
+            return first[: error.start].decode()  # the cut is within a character
+        return None

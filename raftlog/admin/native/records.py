@@ -20,6 +20,7 @@ from raftlog.admin.native.record_contents import (
     as_read,
     size_of,
 )
+from raftlog.admin.native.record_filter import Filter, are_decoded
 from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
 from raftlog.base.turns import TurnCounter
@@ -44,6 +45,8 @@ SLICE_BYTES: Final = 256 << 10
 """Bytes of records that are encoded between two turns of the event loop."""
 STEP_BYTES: Final = 256
 """In this count, a batch, and a record that is passed over."""
+DECODED_STEP_BYTES: Final = 3 << 10
+"""In this count, a record that is searched or decoded."""
 LONGEST_WAIT_MS: Final = 10_000
 
 
@@ -170,6 +173,10 @@ class Part(NamedTuple):
     room: int = MAX_SHOWN_BYTES
     contents: Contents | None = None
     """Decodes the records, and cuts large ones."""
+    filter: Filter | None = None
+    """Says which records are wanted; it needs `contents`."""
+    end: int | None = None
+    """The offset before which reading ends."""
 
 
 async def shown(call: Call, partition: tuple[str, int], data: Any, part: Part) -> tuple[Records, int]:
@@ -239,7 +246,7 @@ class _Reading:
                 continue
             before = self.size
             await self._add(record)
-            await self._pace.count(self.size - before)
+            await self._pace.count(self.size - before if self._part.contents is None else _cost_of(record))
             if self._is_full:
                 return
 
@@ -253,8 +260,17 @@ class _Reading:
 
     async def _add(self, record: Record) -> None:
         """Encode a record; if it is too large, end before it. Raise ApiError if it is the first."""
-        if self._part.contents is not None:
-            encoded = msgspec.json.encode(await self._part.contents.record(record))
+        end, contents, wanted = self._part.end, self._part.contents, self._part.filter
+        if end is not None and record.offset >= end:
+            self._ended, self.next_offset = True, end
+            return
+        if contents is not None and wanted is not None:
+            missing = wanted.missing(record)
+            if missing and not await are_decoded(missing, record, contents):
+                self.next_offset = record.offset + 1
+                return
+        if contents is not None:
+            encoded = msgspec.json.encode(await contents.record(record))
             size = len(encoded)
         elif (size := size_of(record)) <= MAX_RECORD_BYTES:
             encoded = msgspec.json.encode(as_read(record))
@@ -270,6 +286,11 @@ class _Reading:
         self.encoded.append(msgspec.Raw(encoded))
         self.next_offset = record.offset + 1
         self.size += size
+
+
+def _cost_of(record: Record) -> int:
+    """Return the bytes that a record counts for between two turns: a decoder looks at each of its own several times."""
+    return DECODED_STEP_BYTES + 4 * size_of(record)
 
 
 def contents_of(call: Call, topic: str) -> Contents | None:

@@ -107,6 +107,11 @@ class SchemaStore:
         """Whether this node's replica has committed records that are not applied yet."""
         return self._applied_offset < self._log.bounds().high_watermark
 
+    @property
+    def has_replica(self) -> bool:
+        """Whether this node has a replica of `_schemas`."""
+        return self._log.bounds().topic_id is not None
+
     async def news(self) -> None:
         """Return when this node has applied more records."""
         await self._advanced.wait()

@@ -61,7 +61,7 @@ class DemoOptions:
         Acks.ALL
     )
     keep: Annotated[bool, typer.Option("--keep", help="leave the cluster running until Ctrl-C")] = False
-    json: Annotated[bool, typer.Option("--json", help="print the report as JSON")] = False
+    json: Annotated[bool, typer.Option("--json", "-J", help="print the report as JSON")] = False
 
 
 @dataclass(frozen=True, slots=True)
