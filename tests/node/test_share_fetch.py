@@ -20,6 +20,7 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.broker.context import RequestContext
+from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
 from raftlog.broker.handlers import share_fetch
 from raftlog.broker.handlers.shared.fetch_reader import ColdRead
 from raftlog.metadata.controller_api import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
@@ -278,6 +279,20 @@ def test_a_fetch_waits_for_records() -> None:
     run_scenario(scenario)
 
 
+def test_share_partitions_in_use_are_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records leave soon after they are committed: no task, no lock and no turn for what has its state."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        with monkeypatch.context() as patch:
+            patch.setattr(LedSharePartitions, "get", None)
+            await produce(cluster, 1)
+            assert acquired(await a.fetch()) == [(0, 2, 1)]
+        assert code_of(await a.acknowledge((0, 2, [ACCEPT]))) == 0
+
+    run_scenario(scenario)
+
+
 def test_max_records_is_exact_in_mode_1() -> None:
     """Mode 0 ends where record batches end, and is split by BatchSize; mode 1 has MaxRecords and not one more."""
 
@@ -358,9 +373,9 @@ def test_version_1_has_no_modes() -> None:
     async def scenario(cluster: SimCluster) -> None:
         (a,) = await start(cluster, "a", version=1)
         await produce(cluster, 1)
-        assert acquired(await a.fetch()) == [(0, 4, 1)]
+        assert acquired(await a.fetch()) == [(0, 2, 1)]
         assert code_of(await a.acknowledge((0, 0, [RENEW]))) == InvalidRequest.code
-        assert code_of(await a.acknowledge((0, 4, [ACCEPT]))) == 0
+        assert code_of(await a.acknowledge((0, 2, [ACCEPT]))) == 0
 
     run_scenario(scenario)
 
