@@ -373,9 +373,9 @@ def test_version_1_has_no_modes() -> None:
     async def scenario(cluster: SimCluster) -> None:
         (a,) = await start(cluster, "a", version=1)
         await produce(cluster, 1)
-        assert acquired(await a.fetch()) == [(0, 2, 1)]
+        assert acquired(await a.fetch()) == [(0, 4, 1)]
         assert code_of(await a.acknowledge((0, 0, [RENEW]))) == InvalidRequest.code
-        assert code_of(await a.acknowledge((0, 2, [ACCEPT]))) == 0
+        assert code_of(await a.acknowledge((0, 4, [ACCEPT]))) == 0
 
     run_scenario(scenario)
 
