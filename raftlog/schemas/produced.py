@@ -11,7 +11,8 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from raftlog.base.errors import CorruptMessage, InvalidRecord
-from raftlog.records.batch import Record, iter_records
+from raftlog.records.batch import Headers, Record, iter_records
+from raftlog.records.varint import read_varint
 from raftlog.schemas.avro_validation import NotOfSchema, check_payload
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.formats import demand_package, format_of
@@ -24,7 +25,11 @@ MAX_BATCH_STEPS: Final = 10_000_000
 """Values of a batch, and characters of schemas that are parsed for it: about ten seconds of a thread."""
 MAX_RECORD_STEPS: Final = 1_000_000
 """Values of a record."""
+MAX_HEADERS: Final = 10_000
+"""Headers of a record that are searched for a schema id."""
 STEPS_PER_SLICE: Final = 10_000
+BYTES_PER_STEP: Final = 1_000
+"""Bytes of records that count as a step."""
 MOST_ERRORS: Final = 20
 MAX_PARSED: Final = 100
 MAX_PARSED_CHARS: Final = 512 * 1024
@@ -82,8 +87,10 @@ def find_uses(batch: ProducedBatch) -> Generator[None, None, Uses]:
     """Return the schemas of a batch. Raises InvalidRecord for more than MAX_SCHEMAS."""
     uses: dict[SchemaUse, None] = {}
     is_plain = False
-    for number, record in _numbered(batch):
-        if number % STEPS_PER_SLICE == STEPS_PER_SLICE - 1:
+    slice_end = STEPS_PER_SLICE
+    for _, record, steps in _numbered(batch):
+        if steps >= slice_end:
+            slice_end = steps + STEPS_PER_SLICE
             yield
         for field in batch.fields:
             found = _schema_of(record, field)
@@ -102,9 +109,9 @@ def record_errors(batch: ProducedBatch, check: Check) -> Generator[None, None, l
     """Return the first MOST_ERRORS wrong records by their indexes in the batch, each with the reason."""
     errors: list[tuple[int, str]] = []
     slice_end = STEPS_PER_SLICE
-    for number, record in _numbered(batch):
-        if number + check.steps >= slice_end:
-            slice_end = number + check.steps + STEPS_PER_SLICE
+    for number, record, steps in _numbered(batch):
+        if steps + check.steps >= slice_end:
+            slice_end = steps + check.steps + STEPS_PER_SLICE
             yield
         for field in batch.fields:
             found = _schema_of(record, field)
@@ -119,9 +126,45 @@ def record_errors(batch: ProducedBatch, check: Check) -> Generator[None, None, l
     return errors[:MOST_ERRORS]
 
 
-def _numbered(batch: ProducedBatch) -> Iterator[tuple[int, Record]]:
+class _IdHeaders:
+    """Reads the headers that name schemas (`HeaderReader`), and counts the steps of reading records."""
+
+    def __init__(self, fields: tuple[str, ...]) -> None:
+        self.steps = 0
+        self._names = {_header_of(each).encode(): _header_of(each) for each in fields}
+        self._sizes = frozenset(len(each) for each in self._names)
+
+    def __call__(self, body: bytes, position: int) -> tuple[Headers, int]:
+        count, position = read_varint(body, position)
+        self.steps += 1 + count // 2 + len(body) // BYTES_PER_STEP
+        if count > MAX_HEADERS:
+            raise InvalidRecord(
+                f"a record has {count} headers, and at most {MAX_HEADERS} are searched for a schema id"
+            )
+        found = []
+        for _ in range(count):
+            size, start = read_varint(body, position)
+            value_size, value_start = read_varint(body, start + size)
+            position = value_start + max(value_size, 0)
+            if value_size >= 0 and size in self._sizes:
+                name = self._names.get(body[start : start + size])
+                if name is not None:
+                    found.append((name, body[value_start:position]))
+        return tuple(found), position
+
+
+def _header_of(field: str) -> str:
+    return f"__{field}_schema_id"
+
+
+def _numbered(batch: ProducedBatch) -> Iterator[tuple[int, Record, int]]:
+    """Yield each record with its index, and the steps so far; of its headers, only references to schemas."""
+    headers = _IdHeaders(batch.fields)
     try:
-        yield from enumerate(iter_records(batch.records, max_bytes=batch.plain_bytes))
+        for number, record in enumerate(
+            iter_records(batch.records, max_bytes=batch.plain_bytes, read_headers=headers)
+        ):
+            yield number, record, headers.steps
     except CorruptMessage as error:  # a retry does not make it better
         raise InvalidRecord(error.message) from error
 
@@ -134,7 +177,7 @@ def _schema_of(record: Record, field: str) -> tuple[Ref | None, bytes] | None:
     content = record.key if field == "key" else record.value
     if content is None:
         return None
-    name = f"__{field}_schema_id"
+    name = _header_of(field)
     for each, value in reversed(record.headers):
         if each == name and value is not None:
             ref, rest = _reference(value)

@@ -92,12 +92,31 @@ def test_a_batch_refers_to_a_limited_number_of_schemas(monkeypatch: pytest.Monke
         run(find_uses(values(*(framed(each) for each in range(4)))))
 
 
-def test_a_header_name_that_is_no_text_is_the_records_fault() -> None:
-    """CORRUPT_MESSAGE would have the client send it for ever."""
+def test_a_header_name_that_is_no_text_is_another_header() -> None:
+    """Only two names are looked for."""
     batch = build_batch([new_record(b"k", framed(1), timestamp=0, headers=(("name", b""),))])
     broken = memoryview(batch.replace(b"name", b"\xff\xff\xff\xff"))
-    with pytest.raises(InvalidRecord):
-        run(find_uses(ProducedBatch(broken, ("value",), 1_000)))
+    uses = run(find_uses(ProducedBatch(broken, ("value",), 1_000)))[0]
+    assert uses.schemas == (SchemaUse("value", 1),)
+
+
+def test_headers_count_as_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header takes two bytes, so a small batch may have millions of them."""
+    monkeypatch.setattr(produced, "STEPS_PER_SLICE", 1_000)
+    record = new_record(b"k", framed(1), timestamp=0, headers=(("", None),) * 1_000)
+    batch = batch_of(*[record] * 20)
+    assert run(find_uses(batch))[1] >= 10
+    assert run(record_errors(batch, SchemaFaults({})))[1] >= 10
+    record = record._replace(headers=(("", None),) * (produced.MAX_HEADERS + 1))
+    with pytest.raises(InvalidRecord, match="10001 headers"):
+        run(find_uses(batch_of(record)))
+
+
+def test_bytes_count_as_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large records are copied."""
+    monkeypatch.setattr(produced, "STEPS_PER_SLICE", 1_000)
+    batch = values(*[framed(1, bytes(100_000))] * 40)._replace(plain_bytes=1 << 23)
+    assert run(find_uses(batch))[1] >= 4
 
 
 def payload_check(text: AvroText = NULLS) -> PayloadCheck:

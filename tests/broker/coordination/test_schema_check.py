@@ -8,12 +8,13 @@ from uuid import UUID
 
 import pytest
 
+from raftlog.base.compiled import crc32c
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import InvalidRecord, LeaderNotAvailable
 from raftlog.base.memory import Account
 from raftlog.broker.coordination.schema_check import SchemaCheck
 from raftlog.broker.coordination.schema_log import SchemaLog
-from raftlog.records.batch import build_batch, new_record
+from raftlog.records.batch import CRC_START, build_batch, new_record
 from raftlog.schemas.produced import MOST_ERRORS
 from raftlog.schemas.records import SchemaWritten, encode
 from raftlog.schemas.schema import Schema
@@ -181,6 +182,22 @@ def test_a_topic_that_was_made_anew_is_read_anew() -> None:
         check._reader.state.apply(long("t-value", 2, 7), b"old")
         await errors_of(check, CHECKED, framed(8))
         await errors_of(check, CHECKED, framed(7))
+        await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)
+
+
+def test_a_record_with_an_unreadable_header_does_not_end_the_reading() -> None:
+    """Clients with the right may write to the topic, and headers of its records mean nothing."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        foreign = build_batch([new_record(b"k", b"v", timestamp=1, headers=(("name", b""),))])
+        broken = bytearray(foreign.replace(b"name", b"\xff\xfe\xff\xfe"))
+        broken[CRC_START - 4 : CRC_START] = crc32c(broken[CRC_START:]).to_bytes(4, "big")
+        node.replicas.partitions[0].append_produced(memoryview(bytes(broken)), acks=-1, now_ms=1)
+        await committed(log, 1)
+        await write(log, long("t-value", 1, 1))
         await checked(check, CHECKED, batch(framed(1)))
 
     play(scenario)
