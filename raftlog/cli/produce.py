@@ -26,7 +26,7 @@ from raftlog.cli.kcat.parse import MAX_MESSAGE_BYTES, Header, Shape, messages, r
 from raftlog.cli.refusals import not_authorized
 from raftlog.cli.target import Target, code_of, words_of
 from raftlog.client.errors import Refused, Unreachable
-from raftlog.client.producer import ALL, Producer, size_of
+from raftlog.client.producer import ALL, Failed, Producer, size_of
 from raftlog.records.batch import new_record
 from raftlog.records.compression import CODEC_NAMES
 
@@ -105,6 +105,16 @@ def send(
         raise
     sys.stdout.flush()
     return sender.finish()
+
+
+def _lacks_key(failed: Failed) -> bool:
+    """Return whether a batch was refused because a compacted topic needs keys. Brokers may not say so in words."""
+    is_of_schemas = "schema" in str(failed.error)  # of a topic with schema validation
+    return (
+        isinstance(failed.error, InvalidRecord)
+        and not is_of_schemas
+        and any(record.key is None for record in failed.records)
+    )
 
 
 def _no_topic(files: Sequence[Path]) -> Failure:
@@ -268,10 +278,7 @@ class Sender:
         failure = Failure(f"topic {self._topic}: {about}{self._ended}", exits.UNREACHABLE)
         if failures:
             failure = self._failure(failures[0].error, about)
-        if any(
-            isinstance(each.error, InvalidRecord) and any(record.key is None for record in each.records)
-            for each in failures
-        ):
+        if any(map(_lacks_key, failures)):
             failure = Failure(f"{failure}; {NEEDS_KEYS}", failure.code)
         print(f"raftlog: {failure}", file=sys.stderr)
         return failure.code

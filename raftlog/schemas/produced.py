@@ -25,9 +25,13 @@ MAX_BATCH_STEPS: Final = 10_000_000
 """Values of a batch, and characters of schemas that are parsed for it: about ten seconds of a thread."""
 MAX_RECORD_STEPS: Final = 1_000_000
 """Values of a record."""
+FREE_STEPS: Final = 10_000
+"""Values of a record that need no bytes: nulls, and records of nulls."""
+STEPS_PER_BYTE: Final = 8
+STEPS_PER_SLICE: Final = 1_000
+"""About a millisecond. While a slice runs, the loop waits up to five for the interpreter after each of its calls."""
 MAX_HEADERS: Final = 10_000
 """Headers of a record that are searched for a schema id."""
-STEPS_PER_SLICE: Final = 10_000
 BYTES_PER_STEP: Final = 1_000
 """Bytes of records that count as a step."""
 MOST_ERRORS: Final = 20
@@ -255,7 +259,8 @@ class PayloadCheck:
             if schema is None:
                 self.steps += text.chars
                 schema = self._parsed.add(text)
-            self.steps += check_payload(schema, payload, max_steps=MAX_RECORD_STEPS)
+            most = min(MAX_RECORD_STEPS, FREE_STEPS + STEPS_PER_BYTE * len(payload))
+            self.steps += check_payload(schema, payload, max_steps=most)
         except NotOfSchema as error:
             self.steps += error.steps
             return f"is no data of its schema: {error}"

@@ -16,7 +16,7 @@ import fastavro
 import pyarrow as pa
 
 from raftlog.tables.misfits import Misfit
-from raftlog.tables.readers import Columns
+from raftlog.tables.readers import MAX_DEPTH, Columns
 
 UTC_TIME: Final = pa.timestamp("us", tz="UTC")
 MAX_PRECISION: Final = 38
@@ -73,6 +73,7 @@ class AvroReader:
             KeyError,
             TypeError,
             AttributeError,
+            RecursionError,
             fastavro.schema.SchemaParseException,
         ) as error:
             raise Misfit(f"its schema cannot be used: {error}") from None
@@ -147,7 +148,7 @@ def _union(branches: list[Any], types: _Types, within: tuple[str, ...]) -> Colum
 def _record(node: Any, types: _Types, within: tuple[str, ...]) -> Column:
     name = node["name"]
     fields = node["fields"]
-    if name in within or (within and not fields):
+    if name in within or (within and not fields) or len(within) >= MAX_DEPTH:
         return Column(pa.string(), _as_json)
     types.columns.add((each["name"] for each in fields), name)
     columns = {each["name"]: _column(each["type"], types, (*within, name)) for each in fields}

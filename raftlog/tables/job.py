@@ -273,9 +273,12 @@ class Job:
         Raise LostRecords. If the topic ends before the position, the next Fetch says so.
         """
         position = feed.positions[partition]
+        since = min(
+            offset, position - 1
+        )  # the leader knows only where the last epoch that both have ends in its log
         what = (
             f"{feed.topic} {partition}: it was read up to offset {position}, and has other records from offset "
-            f"{offset} on by now: the topic lost records that the table has"
+            f"{since} on by now, or before: the topic lost records that the table has"
         )
         if not self._plan.skip_lost:
             raise LostRecords(f"{what}; --skip-lost goes on behind them")

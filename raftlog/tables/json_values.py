@@ -19,7 +19,7 @@ from raftlog.schemas.json_schemas import NOTES, Parsed, resolve
 from raftlog.schemas.json_texts import loaded
 from raftlog.schemas.schema import Named
 from raftlog.tables.misfits import Misfit
-from raftlog.tables.readers import Columns
+from raftlog.tables.readers import MAX_DEPTH, Columns
 
 Convert = Callable[[Any], Any]
 NAME: Final = re.compile(r"[^\s,;{}()=.`\"]{1,250}")
@@ -79,7 +79,7 @@ class _Reading:
         self._columns = Columns()
 
     def column(self, schema: Any, document: Any, within: tuple[int, ...]) -> Column:
-        if not isinstance(schema, dict) or id(schema) in within:
+        if not isinstance(schema, dict) or id(schema) in within or len(within) >= MAX_DEPTH:
             return AS_TEXT
         within = (*within, id(schema))
         keywords = schema.keys() - NOTES

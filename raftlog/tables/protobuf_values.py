@@ -20,9 +20,9 @@ from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.schema import Named
 from raftlog.tables.misfits import Misfit
 from raftlog.tables.proto_files import load_file
-from raftlog.tables.readers import Columns
+from raftlog.tables.readers import MAX_DEPTH, Columns
 
-MAX_DEPTH: Final = 64
+MAX_INDEXES: Final = 64
 """Of messages within messages."""
 VARINT_MAX_BYTES: Final = 5
 TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -115,7 +115,7 @@ def split_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
     count, position = _zigzag(payload, 0)
     if count == 0:
         return (0,), payload[position:]
-    if not 0 < count <= MAX_DEPTH:
+    if not 0 < count <= MAX_INDEXES:
         raise Misfit(f"its message has {count} indexes")
     indexes = []
     for _ in range(count):
@@ -143,7 +143,7 @@ def _message_column(message: Descriptor, within: tuple[str, ...], columns: Colum
     if name in WRAPPERS:
         plain = _value_column(message.fields_by_name["value"], within, columns)
         return Column(plain.type, lambda value: plain.convert(value.value))
-    if name in AS_TEXT or name in within or not message.fields:
+    if name in AS_TEXT or name in within or not message.fields or len(within) >= MAX_DEPTH:
         return Column(pa.string(), _as_json)
     return _struct(message, within, columns)
 

@@ -10,6 +10,9 @@ import pyarrow as pa
 MAX_COLUMNS: Final = 5_000
 """Of one schema, with all fields of fields. A few types that hold each other twice would make billions."""
 
+MAX_DEPTH: Final = 32
+"""Of columns within columns. What is deeper becomes text as JSON."""
+
 
 class Part(Protocol):
     """Reads the values of one type of a schema."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import ssl
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +21,7 @@ from raftlog.cli.target import Target
 from raftlog.security.acls import Operation, PatternType
 from raftlog.testing.secure_cluster import SecureCluster
 from tests.kit.settings import SMALL
+from tests.kit.waits import PATIENCE_S
 
 INT, LONG = Schema('"int"', "AVRO"), Schema('"long"', "AVRO")
 ORDERS, PAYMENTS = "orders-value", "payments-value"
@@ -107,3 +112,40 @@ def test_a_reference_needs_the_right_to_read_its_subject(secure: SecureCluster, 
         with refused(40301):
             request("orders-refers", order)
     assert admin.register_schema("orders-refers", order)
+
+
+def ask(cluster: SecureCluster, user: str, method: str, path: str, body: Any = None) -> Any:
+    """Return the answer of the second node's admin API."""
+    login = base64.b64encode(f"{user}:{cluster.passwords[user]}".encode()).decode()
+    request = urllib.request.Request(
+        cluster.admin_url(2) + path,
+        None if body is None else json.dumps(body).encode(),
+        {"Authorization": f"Basic {login}", "Content-Type": "application/json"},
+        method=method,
+    )
+    context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
+    with urllib.request.urlopen(request, timeout=PATIENCE_S, context=context) as answer:
+        return json.loads(answer.read())
+
+
+def test_records_are_decoded_only_by_schemas_that_their_reader_may_see(secure: SecureCluster) -> None:
+    """A user with READ of a topic sees the bytes of its records, decoded only by schemas that it may describe."""
+    admin = client(secure, ADMIN, 1)
+    own, other = admin.register_schema(ORDERS, INT), admin.register_schema("payments-amount", LONG)
+    (found,) = ask(secure, ADMIN, "GET", "/v3/clusters")["data"]
+    at = f"/v3/clusters/{found['cluster_id']}/topics"
+    ask(secure, ADMIN, "POST", at, {"topic_name": "orders", "partitions_count": 1})
+    for schema_id in (own, other):
+        payload = b"\0" + schema_id.to_bytes(4, "big") + b"\x54"
+        value = {"type": "BINARY", "data": base64.b64encode(payload).decode()}
+        assert ask(secure, ADMIN, "POST", f"{at}/orders/records", {"value": value})["error_code"] == 200
+    wanted = [
+        *rules(Asked(topics=("orders",), allow_principals=("User:reader",), operations=(Operation.READ,)))
+    ]
+    list(create_rules(Target(file=settings_file(secure, ADMIN)), wanted))
+    path = "/v1/topics/orders/partitions/0/records?decode=auto"
+    seen, hidden = (each["value"] for each in ask(secure, "reader", "GET", path)["records"])
+    assert (seen["data"], seen["schema"]["subject"]) == ("42", ORDERS)
+    assert (hidden["decoder"], "may not read schema" in hidden["problem"]) == ("hex", True)
+    every = [each["value"]["data"] for each in ask(secure, ADMIN, "GET", path)["records"]]
+    assert every == ["42", "42"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from raftlog.base.errors import InvalidRecord
 from raftlog.cli import exits
 from raftlog.cli.app import app
-from raftlog.cli.produce import sent_line
+from raftlog.cli.produce import _lacks_key, sent_line
+from raftlog.client.producer import Failed
+from raftlog.records.batch import new_record
 
 
 @pytest.mark.parametrize(
@@ -36,3 +39,18 @@ def test_a_command_without_a_topic_shows_how_to_name_it(arguments: list[str], me
     ran = CliRunner().invoke(app, ["produce", *arguments], prog_name="raftlog", catch_exceptions=False)
     assert ran.exit_code == exits.USAGE
     assert f"name a topic: -t {meant} (" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "message", "lacks_key"),
+    [
+        (None, "record 0: the record has no key, which a compacted topic needs", True),
+        (None, "", True),
+        (b"k", "", False),
+        (None, "record 0 of the batch: the value has no schema id", False),
+    ],
+)
+def test_keys_are_advised_where_they_are_missing(key: bytes | None, message: str, lacks_key: bool) -> None:
+    """Not in a topic with schema validation, which refuses records for other reasons."""
+    failed = Failed(InvalidRecord(message), [new_record(key, b"v", timestamp=0)])
+    assert _lacks_key(failed) is lacks_key

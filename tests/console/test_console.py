@@ -22,8 +22,8 @@ READER = "reader-token-0123456789"
 OPERATOR = "operator-token-0123456789"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;</script><script>alert(2)</script>"
 CHANGES = re.compile(
-    r"create|produce|delete|trim|add partitions|reset|drain|decommission|keep|change|abort|inject|load|"
-    r"set a|add an|remove",
+    r"create|produce|delete|trim|add partitions|reset|drain|decommission|keep|change|abort|inject|(?<!down)load|"
+    r"set a|add an|remove|send again",
     re.I,
 )
 

@@ -136,6 +136,15 @@ def test_the_data_of_a_batch_takes_a_limited_number_of_steps(monkeypatch: pytest
     assert check.steps < 7_000
 
 
+def test_a_record_may_have_a_few_values_for_each_of_its_bytes() -> None:
+    """An array of longs is as long as its bytes; nulls take none, so a few bytes could keep a thread for a second."""
+    longs = AvroText('{"type":"array","items":"long"}', ())
+    many = b"\xc0\x9a\x0c" + b"\x02" * 100_000 + b"\0"
+    assert run(record_errors(values(framed(1, many)), payload_check(longs)))[0] == []
+    ((_, reason),) = run(record_errors(values(framed(1, A_MILLION_NULLS)), payload_check()))[0]
+    assert "it has more than 10032 values" in reason
+
+
 def test_parsing_schemas_counts_as_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records in turn of schemas that do not stay parsed: each record parses another."""
     monkeypatch.setattr(produced, "MAX_PARSED", 1)

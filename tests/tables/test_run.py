@@ -289,7 +289,7 @@ def test_a_log_that_was_truncated_and_grew_past_the_table_is_noticed(folder: Pat
         for count in (10, 5):  # as long as it was, and longer
             produce(cluster.bootstrap_servers, "orders", count, partitions=1)
             ran = raftlog(*run)
-            said = "orders 0: it was read up to offset 20, and has other records from offset 10 on by now"
+            said = "orders 0: it was read up to offset 20, and has other records from offset 10 on by now, or before"
             assert (ran.returncode, ran.stdout) == (exits.FAILED, "") and said in ran.stderr
         (commit,) = _commits(raftlog(*run, "--skip-lost").stdout)
         assert commit["records"] == 5

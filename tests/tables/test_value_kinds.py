@@ -276,6 +276,34 @@ def test_a_schema_that_doubles_with_each_level_is_refused(kind: str) -> None:
         new_reader(RegisteredSchema(kind, text)).part(b"\0")
 
 
+@pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
+def test_types_that_are_nested_deeply_become_text(kind: str) -> None:
+    """Engines have limits of their own, and a schema of 60 levels is none of them."""
+    import pyarrow as pa
+
+    from raftlog.tables.kinds import new_reader
+    from raftlog.tables.readers import MAX_DEPTH
+    from raftlog.tables.registry import RegisteredSchema
+
+    avro: Any = "int"
+    schema: Any = {"type": "integer"}
+    for each in range(60, 0, -1):
+        avro = {"type": "record", "name": f"R{each}", "fields": [{"name": "a", "type": avro}]}
+        schema = {"type": "object", "properties": {"a": schema}}
+    proto = "".join(f"message M{each} {{ optional M{each + 1} a = 1; }}" for each in range(60))
+    text = {
+        "AVRO": json.dumps(avro),
+        "JSON": json.dumps(schema),
+        "PROTOBUF": f"{proto} message M60 {{ optional int32 a = 1; }}",
+    }[kind]
+    part, _ = new_reader(RegisteredSchema(kind, text)).part(b"\0")
+    found: Any = part.type
+    depth = 0
+    while pa.types.is_struct(found):
+        found, depth = found.field("a").type, depth + 1
+    assert (found, depth) == (pa.string(), MAX_DEPTH)
+
+
 def test_values_of_confluents_serializers_become_columns(backend: Backend, tmp_path: Path) -> None:
     """JSON and Protobuf, by raftlog's own registry, with a schema that grows."""
     from confluent_kafka import Producer

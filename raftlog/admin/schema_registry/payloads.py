@@ -18,6 +18,7 @@ from raftlog.admin.route import TOPIC, Call
 from raftlog.admin.schema_registry.answers import resource_of
 from raftlog.admin.schema_registry.registry import Registry
 from raftlog.base.turns import run_steps
+from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.payloads import BY_GUID, FRAMES, Undecodable, UsedSchema, check_json
 from raftlog.schemas.registry_state import Identified
@@ -109,9 +110,9 @@ class PayloadReader:
         if found is None:
             name = f"guid {prefix[1:].hex()}" if prefix[0] else f"id {int.from_bytes(prefix[1:], 'big')}"
             if not self._registry.store.has_replica:
-                raise Undecodable(
-                    f"this node has no replica of _schemas to find {name} in: ask a node that has"
-                )
+                state = self._call.node.image().partition(SCHEMAS_TOPIC, 0)
+                nodes = "another node" if state is None else f"one of the nodes {[*state.replicas]}"
+                raise Undecodable(f"this node has no replica of _schemas to find {name} in: ask {nodes}")
             raise Undecodable(f"this node's copy of the registry has no schema with {name}")
         return found
 
