@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from raftlog.base.errors import CorruptMessage, InvalidRecord
 from raftlog.records.batch import Headers, Record, iter_records
 from raftlog.records.varint import read_varint
-from raftlog.schemas.avro_validation import NotOfSchema, check_payload
+from raftlog.schemas.avro_validation import STEPS_PER_SLICE, NotOfSchema, TooManySteps, check_payload
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.formats import demand_package, format_of
 from raftlog.schemas.payloads import BY_ID, FRAMES, is_framed
@@ -21,15 +21,10 @@ from raftlog.schemas.schema import Named
 
 MAX_SCHEMAS: Final = 1_000
 """Schemas that a batch refers to."""
-MAX_BATCH_STEPS: Final = 10_000_000
-"""Values of a batch, and characters of schemas that are parsed for it: about ten seconds of a thread."""
-MAX_RECORD_STEPS: Final = 1_000_000
-"""Values of a record."""
-FREE_STEPS: Final = 10_000
-"""Values of a record that need no bytes: nulls, and records of nulls."""
-STEPS_PER_BYTE: Final = 8
-STEPS_PER_SLICE: Final = 1_000
-"""About a millisecond. While a slice runs, the loop waits up to five for the interpreter after each of its calls."""
+MAX_SCHEMA_CHARS: Final = 1024 * 1024
+"""Characters of schemas that are parsed for a batch."""
+MAX_BATCH_STEPS: Final = 4_000_000
+"""Values of a batch, and characters of schemas that are parsed for it: some seconds of a thread."""
 MAX_HEADERS: Final = 10_000
 """Headers of a record that are searched for a schema id."""
 BYTES_PER_STEP: Final = 1_000
@@ -83,8 +78,8 @@ class Check(Protocol):
 
     steps: int
 
-    def reason(self, use: SchemaUse, payload: bytes) -> str:
-        """Return why the record is refused, "" if it is not."""
+    def reason(self, use: SchemaUse, payload: bytes) -> Generator[None, None, str]:
+        """Return why the record is refused, "" if it is not; yield between slices."""
 
 
 def find_uses(batch: ProducedBatch) -> Generator[None, None, Uses]:
@@ -122,7 +117,9 @@ def record_errors(batch: ProducedBatch, check: Check) -> Generator[None, None, l
             if found is None:
                 continue
             schema, payload = found
-            reason = "has no schema id" if schema is None else check.reason(SchemaUse(field, schema), payload)
+            reason = "has no schema id"
+            if schema is not None:
+                reason = yield from check.reason(SchemaUse(field, schema), payload)
             if reason:
                 errors.append((number, f"the {field} {reason}"))
         if len(errors) >= MOST_ERRORS:
@@ -204,7 +201,8 @@ class SchemaFaults:
         self.steps = 0
         self._reasons = reasons
 
-    def reason(self, use: SchemaUse, payload: bytes) -> str:
+    def reason(self, use: SchemaUse, payload: bytes) -> Generator[None, None, str]:
+        yield from ()
         return self._reasons.get(use, "")
 
 
@@ -241,29 +239,39 @@ class ParsedSchemas:
 
 
 class PayloadCheck:
-    """The check of Avro data, for one batch."""
+    """The check of Avro data, for one batch, whose schemas stay parsed until its end."""
 
     def __init__(self, schemas: Mapping[SchemaUse, AvroText], parsed: ParsedSchemas) -> None:
         self.steps = 0
         self._schemas = schemas
         self._parsed = parsed
+        self._own: dict[SchemaUse, Any] = {}
 
-    def reason(self, use: SchemaUse, payload: bytes) -> str:
+    def reason(self, use: SchemaUse, payload: bytes) -> Generator[None, None, str]:
         text = self._schemas.get(use)
         if text is None:  # a schema of another type
             return ""
-        if self.steps >= MAX_BATCH_STEPS:
-            return f"cannot be checked: the batch takes more than {MAX_BATCH_STEPS} steps"
         try:
-            schema = self._parsed.get(text)
-            if schema is None:
-                self.steps += text.chars
-                schema = self._parsed.add(text)
-            most = min(MAX_RECORD_STEPS, FREE_STEPS + STEPS_PER_BYTE * len(payload))
-            self.steps += check_payload(schema, payload, max_steps=most)
+            schema = self._own[use] if use in self._own else self._parse(use, text)
+            left = MAX_BATCH_STEPS - self.steps
+            self.steps += yield from check_payload(schema, payload, max_steps=left)
         except NotOfSchema as error:
             self.steps += error.steps
             return f"is no data of its schema: {error}"
+        except TooManySteps:
+            self.steps = MAX_BATCH_STEPS
+            return (
+                f"cannot be checked: the batch has more than {MAX_BATCH_STEPS} values and characters of schemas; "
+                "send smaller batches"
+            )
         except (SchemaError, RecursionError) as error:
             return f"cannot be checked: {error}"
         return ""
+
+    def _parse(self, use: SchemaUse, text: AvroText) -> Any:
+        schema = self._parsed.get(text)
+        if schema is None:
+            self.steps += text.chars
+            schema = self._parsed.add(text)
+        self._own[use] = schema
+        return schema
