@@ -23,7 +23,7 @@ class NotOfSchema(Exception):
 
 
 class TooManySteps(Exception):
-    """Whether the bytes are data of the schema takes more steps than there are."""
+    """The check takes more steps than it may."""
 
 
 class _Walk:
