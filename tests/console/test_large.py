@@ -23,7 +23,7 @@ MAX_BYTES = 300_000
 """Of the answers for the first paint, without the console's own files."""
 MAX_REQUESTS = 9
 """For the first paint, without the console's own files."""
-MAX_FILES = 24
+MAX_FILES = 28
 MAX_REQUESTS_A_SECOND = 12
 
 INIT = """
