@@ -314,7 +314,7 @@ def test_an_avro_array_of_items_without_bytes_is_refused(items: Any) -> None:
     from raftlog.tables.misfits import Misfit
 
     for type_ in ({"type": "array", "items": items}, ["int", {"type": "array", "items": items}]):
-        with pytest.raises(Misfit, match="schema 1: .*items that take no bytes"):
+        with pytest.raises(Misfit, match=r"schema 1: .*items that take no bytes"):
             avro_row(type_, b"\x80\x80\x80\x80\x80\x40\0")
     assert avro_row({"type": "array", "items": ["null", "int"]}, b"\4\0\2\4\0") == [None, 2]
 
