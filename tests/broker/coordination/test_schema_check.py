@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import InvalidRecord, LeaderNotAvailable
@@ -17,6 +19,7 @@ from raftlog.records.batch import build_batch, new_record
 from raftlog.schemas.produced import MOST_ERRORS
 from raftlog.schemas.records import SchemaWritten, encode
 from raftlog.schemas.schema import Schema
+from tests.broker.coordination.group_broker import BROKER
 from tests.broker.coordination.test_schema_log import SchemaBroker, committed, play
 
 CHECKED = TopicConfig(confluent_value_schema_validation=True)
@@ -182,5 +185,36 @@ def test_a_topic_that_was_made_anew_is_read_anew() -> None:
         await errors_of(check, CHECKED, framed(8))
         await errors_of(check, CHECKED, framed(7))
         await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)
+
+
+class OtherReplica:
+    """Links to broker 2, which says who leads `_schemas`."""
+
+    def __init__(self, leader_id: int, leader_epoch: int) -> None:
+        self.led = SimpleNamespace(leader_id=leader_id, leader_epoch=leader_epoch)
+        self.asked: list[int] = []
+
+    async def ask(self, broker_id: int, *_: Any, **__: Any) -> Any:
+        self.asked.append(broker_id)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[self.led])])
+
+
+def test_a_leader_that_was_replaced_refuses_no_record_for_good() -> None:
+    """It was paused, and its metadata is of before: its successor, a live replica, knows better."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        second = structs.replace(BROKER, broker_id=2)
+        node.image = structs.replace(node.image, brokers={1: BROKER, 2: second})
+        node.broker.links = later = OtherReplica(2, node.leader_epoch + 1)  # type: ignore[assignment]
+        with pytest.raises(LeaderNotAvailable):
+            await checked(check, CHECKED, batch(framed(9)))
+        node.broker.links = same = OtherReplica(1, node.leader_epoch)  # type: ignore[assignment]
+        await errors_of(check, CHECKED, framed(9))
+        await checked(check, CHECKED, batch(framed(1)))
+        assert later.asked == same.asked == [2]
 
     play(scenario)
