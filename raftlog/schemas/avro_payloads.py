@@ -55,7 +55,7 @@ class _Reader:
             case "map":
                 return (yield from self._map(schema, depth))
         simple = self._simple(kind, schema)
-        if isinstance(simple, str):  # a symbol of an enum or the zeros of a decimal cost a payload nothing
+        if isinstance(simple, str):  # a symbol of an enum has no bytes in the payload
             self._budget.spend_chars(len(simple))
         return simple
 

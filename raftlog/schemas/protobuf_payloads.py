@@ -210,7 +210,7 @@ class _Reader:
 
     def _add(self, found: dict[str, Any], name: str, value: Any, *, repeated: bool) -> None:
         """Put a value under a name; the last of several counts, unless the field is repeated."""
-        if isinstance(value, str):  # the name of an enum's number costs a payload nothing
+        if isinstance(value, str):  # the name of a number has no bytes in the payload
             self._budget.spend_chars(len(value))
         if repeated:
             _inner(found, name, list).append(value)

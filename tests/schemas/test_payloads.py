@@ -156,7 +156,7 @@ def test_long_names_of_fields_are_counted() -> None:
     ],
 )
 def test_what_a_schema_adds_to_a_payload_is_counted(item: Any, payload: bytes) -> None:
-    """A symbol of an enum and the zeros of a decimal cost a payload next to nothing."""
+    """A symbol of an enum and the zeros of a decimal take a byte or two of a payload."""
     with pytest.raises(Undecodable, match=f"more than {MAX_CHARS} characters"):
         read_avro({"type": "array", "items": item}, payload)
 
