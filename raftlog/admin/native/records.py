@@ -67,7 +67,7 @@ class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
     the decoder of values, and of keys unless `decode_key` names another.
     """
 
-    offset: Annotated[str, msgspec.Meta(pattern="^(earliest|latest|[0-9]{1,18})$")] = "earliest"
+    offset: Annotated[str, msgspec.Meta(pattern=r"^(earliest|latest|[0-9]{1,18})\Z")] = "earliest"
     timestamp: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
     max_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 100
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)] = 1 << 20
