@@ -104,7 +104,7 @@ class SchemaCheck:
         plain_bytes: int,
         *,
         memory: Account,
-        client: Client = THIS_BROKER,
+        client: Client | None = None,
     ) -> None:
         """Raise InvalidRecord, with the index of each wrong record, unless a batch fits the topic's configs.
 
@@ -113,10 +113,11 @@ class SchemaCheck:
         and ConnectionAbortedError if the client has gone.
         """
         batch = ProducedBatch(records, schema_fields(config), plain_bytes or len(records))
-        work = Work(topic, config, batch, client, memory)
+        work = Work(topic, config, batch, client or THIS_BROKER, memory)
         uses = await self._pass(work, find_uses(batch))
+        has_read = bool(uses.schemas) and await self._reader.keep_up()
         may_be_stale, errors = await self._judge(work, uses)
-        if may_be_stale:
+        if may_be_stale and not has_read:
             await self._reader.read_on()  # a schema, or its subject, may be new
             _, errors = await self._judge(work, uses)
         if errors:

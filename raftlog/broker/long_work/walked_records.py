@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raftlog.records.header import validate_produced
 from raftlog.records.recompression import recompression_for
-from raftlog.records.validation import RecordRules, validate_records
+from raftlog.records.validation import RecordRules, schema_fields, validate_records
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
     from raftlog.base.env import Env
     from raftlog.base.memory import Account
+    from raftlog.broker.coordination.schema_check import Client
+    from raftlog.broker.local_broker import LocalBroker
+    from raftlog.replication.partition import Partition
 
 
 class WalkedBatch(NamedTuple):
@@ -56,3 +59,28 @@ async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, me
         return WalkedBatch(records, newest, plain_bytes)
     finally:
         memory.release(plain_bytes)
+
+
+async def check_schemas(
+    broker: LocalBroker,
+    log: Partition,
+    records: memoryview,
+    walked: WalkedBatch,
+    *,
+    memory: Account,
+    client: Client | None = None,
+) -> None:
+    """Check the records of a walked batch by schemas, if its topic wants that; errors as of `SchemaCheck.check`.
+
+    Without a `client` the batch is the broker's own.
+    """
+    if not schema_fields(log.config):
+        return
+    recompressed = 0 if walked.records is records else len(walked.records)
+    memory.acquire(recompressed)
+    try:
+        await broker.schema_check.check(
+            log.topic, log.config, records, walked.plain_bytes, memory=memory, client=client
+        )
+    finally:
+        memory.release(recompressed)
