@@ -20,6 +20,7 @@ from raftlog.security.tokens import TokenKey
 if TYPE_CHECKING:
     from raftlog.broker.coordination.group_coordinators import GroupCoordinators
     from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
+    from raftlog.broker.coordination.schema_check import SchemaCheck
     from raftlog.broker.coordination.schema_log import SchemaLog
     from raftlog.broker.coordination.share_state_coordinators import ShareStateCoordinators
     from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
@@ -78,6 +79,21 @@ class BrokerContext(LocalBroker):
             self.made_share_partitions = LedSharePartitions(self, ShareStateClient(self))
         return self.made_share_partitions
 
+    made_schema_check: SchemaCheck | None = None
+    """What `schema_check` made; None until a topic with schema validation is written to."""
+
+    @property
+    def schema_check(self) -> SchemaCheck:
+        """The check of produced records by the registry's schemas."""
+        if self.made_schema_check is None:
+            from raftlog.broker.coordination.schema_check import SchemaCheck
+
+            self.made_schema_check = SchemaCheck(self)
+        return self.made_schema_check
+
+    async def _check_by_schemas(self, *batch: Any, **options: Any) -> None:
+        await self.schema_check.check(*batch, **options)
+
     def schema_log(self) -> SchemaLog:
         """Return this broker's replica of the schema registry's store, for its reader."""
         from raftlog.broker.coordination.schema_log import SchemaLog
@@ -85,6 +101,7 @@ class BrokerContext(LocalBroker):
         return SchemaLog(self)
 
     def __post_init__(self) -> None:
+        self.check_by_schemas = self._check_by_schemas
         self.token_key = TokenKey(self.config.delegation_token_secret_key)
 
 

@@ -1,12 +1,12 @@
 """One broker as its coordinators and links see it: settings, metadata, replicas, and links to other brokers.
 
-It has no behaviour of its own.
+It has no behaviour.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from raftlog.metadata.image import MetadataImage
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.broker.controller_session import ControllerSession
-    from raftlog.broker.coordination.schema_check import SchemaCheck
     from raftlog.broker.links.broker_links import BrokerLinks
     from raftlog.broker.producer_ids import ProducerIds
     from raftlog.broker.replicas.replicas import Replicas
@@ -60,14 +59,5 @@ class LocalBroker:
     `wait_for_leaders`."""
     image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
     """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""
-    made_schema_check: SchemaCheck | None = None
-    """What `schema_check` made; None until a topic with schema validation is written to."""
-
-    @property
-    def schema_check(self) -> SchemaCheck:
-        """The check of produced records by the registry's schemas."""
-        if self.made_schema_check is None:
-            from raftlog.broker.coordination.schema_check import SchemaCheck
-
-            self.made_schema_check = SchemaCheck(self)
-        return self.made_schema_check
+    check_by_schemas: Callable[..., Awaitable[None]] | None = None
+    """Checks a batch by the schema registry (`SchemaCheck.check`). Set by the broker's context."""

@@ -285,7 +285,7 @@ def test_letters_are_checked_by_schemas_wherever_their_topic_is_led() -> None:
             writer = DeadLetterWriter(context_of(cluster, node_id))
             producer_id = await on_node(cluster, node_id, writer.new_producer_id())
             letter = DeadLetters(producer_id, 0, 0, 0, 1, topic_id, 0)
-            with pytest.raises(InvalidRecord, match="has no schema id"):
+            with pytest.raises(InvalidRecord, match="record 0 of the batch: the value has no schema id"):
                 await on_node(cluster, node_id, writer.write(key, letter))
         assert not letters(cluster)
 

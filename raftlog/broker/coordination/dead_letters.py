@@ -209,7 +209,7 @@ class DeadLetterWriter:
         except NeedsStepwiseValidation:
             memory = Account("dead letters", 4 * len(batch))
             walked = await walk_records(env, records, replica.log.config, memory=memory)
-            await check_schemas(self._broker, replica, records, walked, memory=memory)
+            await check_schemas(self._broker.check_by_schemas, replica, records, walked, memory=memory)
             replica = locate(self._broker, letters.topic_id, letters.partition)  # of now
             appended = replica.append_produced(
                 walked.records,

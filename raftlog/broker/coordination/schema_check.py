@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from raftlog.base.errors import InvalidRecord, LeaderNotAvailable, NotEnoughReplicas
 from raftlog.base.turns import each_part
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.broker.coordination.schema_reader import SchemaReader
+from raftlog.broker.long_work.walked_records import Client
 from raftlog.records.validation import schema_fields
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.produced import (
@@ -47,17 +48,6 @@ PARSED_BYTES: Final = 50
 SCHEMAS_AT_ONCE: Final = 10
 """Schemas that are looked up between two turns: an id may be registered under very many subjects."""
 TOPIC_NAME: Final = "TopicNameStrategy"
-
-
-class Client(Protocol):
-    """The sender of a batch."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is still connected."""
-
-    def record_thread_time(self, seconds: float) -> None:
-        """Count the work for it by its quota."""
 
 
 class ThisBroker:

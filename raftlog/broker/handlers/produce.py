@@ -428,7 +428,9 @@ class PendingProduce(Slot):
             memory = server.memory.unappended
             async with server.walk_lock:
                 walked = await walk_records(broker.env, each.records, log.config, memory=memory)
-            await check_schemas(broker, log, each.records, walked, memory=memory, client=self.connection)
+            await check_schemas(
+                broker.check_by_schemas, log, each.records, walked, memory=memory, client=self.connection
+            )
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now

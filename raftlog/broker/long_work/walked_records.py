@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from raftlog.records.header import validate_produced
 from raftlog.records.recompression import recompression_for
 from raftlog.records.validation import RecordRules, schema_fields, validate_records
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from raftlog.base.config import TopicConfig
     from raftlog.base.env import Env
     from raftlog.base.memory import Account
-    from raftlog.broker.coordination.schema_check import Client
-    from raftlog.broker.local_broker import LocalBroker
     from raftlog.replication.partition import Partition
+
+
+class Client(Protocol):
+    """The sender of a batch."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still connected."""
+
+    def record_thread_time(self, seconds: float) -> None:
+        """Count the work for it by its quota."""
 
 
 class WalkedBatch(NamedTuple):
@@ -62,7 +73,7 @@ async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, me
 
 
 async def check_schemas(
-    broker: LocalBroker,
+    check: Callable[..., Awaitable[None]] | None,
     log: Partition,
     records: memoryview,
     walked: WalkedBatch,
@@ -70,17 +81,16 @@ async def check_schemas(
     memory: Account,
     client: Client | None = None,
 ) -> None:
-    """Check the records of a walked batch by schemas, if its topic wants that; errors as of `SchemaCheck.check`.
+    """Have the broker check the records of a walked batch by schemas, if its topic wants that.
 
-    Without a `client` the batch is the broker's own.
+    `check` is its `check_by_schemas`, and raises the errors. Without a `client` the batch is the broker's own.
     """
     if not schema_fields(log.config):
         return
+    assert check is not None, "a broker has a context"
     recompressed = 0 if walked.records is records else len(walked.records)
     memory.acquire(recompressed)
     try:
-        await broker.schema_check.check(
-            log.topic, log.config, records, walked.plain_bytes, memory=memory, client=client
-        )
+        await check(log.topic, log.config, records, walked.plain_bytes, memory=memory, client=client)
     finally:
         memory.release(recompressed)
