@@ -83,7 +83,7 @@ async def check_schemas(
 ) -> None:
     """Have the broker check the records of a walked batch by schemas, if its topic wants that.
 
-    `check` is its `check_by_schemas`, and raises the errors. Without a `client` the batch is the broker's own.
+    `check` is the broker's check, and raises the errors. Without a `client` the batch is the broker's own.
     """
     if not schema_fields(log.config):
         return
