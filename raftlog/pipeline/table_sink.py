@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from raftlog.pipeline.batch_id import query_of
+from raftlog.pipeline.batch_id import query_of, write_once
 from raftlog.tables.formats import Place, open_table
 from raftlog.tables.progress import Source, TableError
 from raftlog.tables.table import StoreFailed
@@ -44,7 +44,14 @@ class TableSink:
         self._commits = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> int:
-        """Append a batch; return its number of rows, 0 if it was there. Raise TableError, ImportError, ValueError."""
+        """Append a batch; return its number of rows, 0 if it was there.
+
+        Raise TableError, ImportError, ValueError, WrittenTwice.
+        """
+        where = self._place.where(self._name)
+        return write_once(frame, batch, f"table {where}", lambda: self._append(frame, batch))
+
+    def _append(self, frame: DataFrame, batch: int) -> int:
         schema = _columns_of(frame)
         if self._writer is None:
             self._writer = self._begin(query_of(frame), schema, batch)
