@@ -16,7 +16,7 @@ import pyarrow as pa
 from raftlog.pipeline.batch_id import query_of, write_once
 from raftlog.tables.formats import Place, open_table
 from raftlog.tables.progress import Source, TableError
-from raftlog.tables.table import StoreFailed
+from raftlog.tables.table import StoreFailed, Table
 from raftlog.tables.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ class TableSink:
         """
         where = self._place.where(self._name)
         return write_once(frame, batch, f"table {where}", lambda: self._append(frame, batch))
+
+    def holding(self, frame: DataFrame, batch: int) -> Table | None:
+        """Return the table if it has the batch, otherwise None. Raise StoreFailed."""
+        table = open_table(self._place, self._name, pa.schema([]))
+        head = table.load()
+        source = Source(CLUSTER, self._name, query_of(frame))
+        has = head is not None and head.source == source and head.offsets.get(BATCHES) == batch + 1
+        return table if has else None
 
     def _append(self, frame: DataFrame, batch: int) -> int:
         schema = _columns_of(frame)
