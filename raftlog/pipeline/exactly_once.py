@@ -1,10 +1,10 @@
 """Exactly once to a topic: each batch of a query is one transaction, which also commits the number of the next batch.
 
-That number is an offset of a consumer group. The group's name is also the transactional id: a prefix, the query's id,
-which Spark keeps in the checkpoint, and a name if the query writes to a topic in several places. A batch is written in
-this order: initialize the transactional id, read the number, begin, produce, add the next number, commit. Initializing
-fences every earlier attempt and ends its transaction, so the number says for certain whether the batch is in the topic.
-A replayed batch that is there already is skipped.
+That number is an offset of a consumer group. The group's name is also the transactional id: a prefix and the query's
+id, which Spark keeps in the checkpoint. A name follows if the query writes to a topic in several places. A batch is
+written in this order: initialize the transactional id, read the number, begin, produce, add the next number, commit.
+Initializing fences every earlier attempt and ends its transaction, so the number says for certain whether the batch is
+in the topic. A replayed batch that is there already is skipped.
 
 One task writes the whole batch. So a replay may spread the rows over other tasks, and readers see a batch as a whole.
 """
@@ -53,8 +53,8 @@ class ExactlyOnce:
     """A function for `foreachBatch` that writes each batch of a query to a topic, whatever is killed and replayed.
 
     `options` and columns are the same as of `format("raftlog")` for writing, with `topic`. Use one instance for each
-    query. `first_batch` is the batch with which a query began to write exactly once. A query that writes a batch to a
-    topic several times, such as good and bad rows, needs an instance for each, with a `name` of its own.
+    query. `first_batch` is the batch with which a query began to write exactly once. A query may write good and bad rows
+    of a batch to one topic, by two instances with a `name` each.
     """
 
     def __init__(self, options: Mapping[str, str], first_batch: int = 0, *, name: str = "") -> None:

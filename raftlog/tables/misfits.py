@@ -19,7 +19,7 @@ class Misfit(Exception):
 
 
 class Decided(NamedTuple):
-    """What the table of dead letters has before the rows of the same offsets, after a crash between both."""
+    """The dead letters that are in their table before the rows of the same offsets, after a crash between both."""
 
     ends: Mapping[int, int] = {}
     """The offsets of each partition up to which it is decided which records are dead letters."""
