@@ -53,8 +53,8 @@ class ExactlyOnce:
     """A function for `foreachBatch` that writes each batch of a query to a topic, whatever is killed and replayed.
 
     `options` and columns are the same as of `format("raftlog")` for writing, with `topic`. Use one instance for each
-    query. `first_batch` is the batch with which a query began to write exactly once. A query may write good and bad rows
-    of a batch to one topic, by two instances with a `name` each.
+    query. `first_batch` is the batch with which a query began to write exactly once. A query may write good and bad
+    rows of a batch to one topic, by two instances with a `name` each.
     """
 
     def __init__(self, options: Mapping[str, str], first_batch: int = 0, *, name: str = "") -> None:
