@@ -1,4 +1,4 @@
-"""The decompressed records of batches that requests read: one large batch at a time, and those that scans keep.
+"""The decompressed records of batches that requests read: one large batch at a time, and the kept batches of scans.
 
 A batch of a few bytes may decompress to 64 MiB, so requests that read large batches wait for each other. A scan keeps
 the batch in which its chunk ended, while the account has room. Then the next chunk neither decompresses it again nor
@@ -51,7 +51,7 @@ class KeptBatch:
         self._at, self._batch = (header, offset), batch
 
     def take(self, header: BatchHeader, offset: int) -> OpenedBatch | None:
-        """Return the records of a batch from an offset on if they are kept. Forget those of any other."""
+        """Return the records of a batch from an offset on if they are kept, else forget what is kept."""
         if self._at != (header, offset):
             self.close()
         return self._batch
@@ -95,5 +95,4 @@ async def _plain(call: Call, batch: Buffer, max_bytes: int) -> memoryview | None
         _, plain = await call.node.offload(lambda: open_batch(batch, max_bytes=max_bytes))
     except DecompressedTooLarge:
         return None
-    await call.turns.next()
     return plain

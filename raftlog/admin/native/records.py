@@ -30,6 +30,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
 from raftlog.records.batch import BatchHeader, Buffer, Record
+from raftlog.records.compression import NONE
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
 
@@ -253,6 +254,8 @@ class _Reading:
             await self._read_records(rest._replace(opened_at=self._clock()))
         else:
             async with opened(self._call, header, batch, self.next_offset) as rest:
+                if header.codec != NONE:  # a thread has decompressed it; the client may have left
+                    await self._call.turns.next()
                 await self._read_records(rest)
         if kept is not None and self._is_full and rest.plain_bytes:
             kept.keep(header, self.next_offset, rest)
