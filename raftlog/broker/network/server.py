@@ -166,6 +166,8 @@ class BrokerServer:
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         """The addresses on which the listeners listen, once started; port 0 is resolved."""
+        self.refuses_nodes = False
+        """Whether a fault cuts this broker off from the other nodes."""
         self._peers: dict[tuple[int, int], Connection] = {}
         """Keyed by broker and by the purpose of the connection."""
         self._servers: list[asyncio.Server] = []
@@ -468,6 +470,17 @@ class BrokerServer:
             before.abort()
         self._take_node(connection)
         return True
+
+    def refuse_nodes(self, refused: bool) -> None:
+        """Close the connections of other nodes, and refuse new ones, or accept them again: a fault."""
+        self.refuses_nodes = refused
+        for connection in tuple(self.connections):
+            if connection.peer is not None and self.is_refused(connection.peer):
+                connection.abort()
+
+    def is_refused(self, peer: ReplicaId) -> bool:
+        """Return whether `refuse_nodes` keeps a node out. This node's own admin API is served."""
+        return self.refuses_nodes and peer.broker_id != self.config.node_id
 
     def _take_node(self, connection: Connection) -> None:
         """Release a connection's place among the strangers, since its other end has authenticated as a node."""
