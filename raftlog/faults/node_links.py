@@ -2,7 +2,8 @@
 
 What this node dials is refused here. What other nodes dial is refused by its listeners, once a node has proved the
 cluster secret: until then it could be a client. So a probe of the port gets an answer, and the controller fences the
-node when its session ends. HTTP between nodes goes on.
+node when its session ends. HTTP between nodes goes on, and so do questions of other nodes' admin APIs, so that the
+console of any node can heal the fault.
 """
 
 from __future__ import annotations

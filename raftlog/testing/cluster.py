@@ -1,8 +1,8 @@
 """A cluster of node processes: started, killed, paused, resumed, restarted, given faults, healed, and reliably stopped.
 
 Nodes are reached by the Kafka port, by signals, and through their files while they do not run. With `faults` they also
-inject faults into their own disks and clocks on request. They end with the process that holds the cluster, even when
-that is killed.
+inject faults into their own disks, clocks and links on request. They end with the process that holds the cluster, even
+when that is killed.
 """
 
 from __future__ import annotations
@@ -385,7 +385,7 @@ class Cluster:
         self.trouble_disk(node_id, DiskTrouble(slow_s=seconds))
 
     def heal(self) -> None:
-        """End all faults: paused nodes continue, killed nodes restart, disks and clocks are healed.
+        """End all faults: paused nodes continue, killed nodes restart, and other faults end.
 
         Raises ClusterError.
         """

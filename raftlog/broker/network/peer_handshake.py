@@ -76,7 +76,7 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
 
 def _judge(connection: Connection, header: RequestHeader, handshake: ServerHandshake, proof: bytes) -> None:
     peer = handshake.admit(proof)
-    if peer is not None and connection.server.is_refused(peer):
+    if peer is not None and not connection.server.takes_node(handshake.purpose):
         connection.abort()
         return
     refused = ""

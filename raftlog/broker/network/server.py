@@ -475,12 +475,12 @@ class BrokerServer:
         """Close the connections of other nodes, and refuse new ones, or accept them again: a fault."""
         self.refuses_nodes = refused
         for connection in tuple(self.connections):
-            if connection.peer is not None and self.is_refused(connection.peer):
+            if connection.peer is not None and not self.takes_node(connection.purpose):
                 connection.abort()
 
-    def is_refused(self, peer: ReplicaId) -> bool:
-        """Return whether `refuse_nodes` keeps a node out. This node's own admin API is served."""
-        return self.refuses_nodes and peer.broker_id != self.config.node_id
+    def takes_node(self, purpose: int) -> bool:
+        """Return whether other nodes may connect for a purpose. Admin APIs ask for people, so that they may always."""
+        return purpose == ADMIN_HELLO or not self.refuses_nodes
 
     def _take_node(self, connection: Connection) -> None:
         """Release a connection's place among the strangers, since its other end has authenticated as a node."""
