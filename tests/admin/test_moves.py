@@ -50,9 +50,9 @@ def test_a_drained_broker_leads_nothing_until_the_drain_ends(cluster_with_topic:
     node = api_of(cluster_with_topic, 1)
     drained = node.ask("POST", "/v1/brokers/3/drain")
     assert (drained.status, drained.body["draining"]) == (200, True)
-    nothing = {"broker_id": 3, "draining": True, "leaderships": 0}
-    cluster_with_topic.wait_until(lambda: node.get("/v1/brokers/3/drain").body == nothing, "it leads nothing")
-    assert 3 not in leaders(node)
+    # of other tests' topics it may have the only replica
+    cluster_with_topic.wait_until(lambda: 3 not in leaders(node), "it leads nothing")
+    assert node.get("/v1/brokers/3/drain").body["draining"]
     health = node.get("/v1/health").body
     assert {code: each["severity"] for code, each in reasons(health).items()} == {"brokers_draining": "green"}
     assert health["status"] == "green"

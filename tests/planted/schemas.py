@@ -16,6 +16,8 @@ from raftlog.schemas import produced
 from raftlog_chaos.scenarios.schemas import schemas as play
 from tests.planted.plant import Plant
 
+TEST = "tests/broker/coordination/test_schema_check.py"
+
 
 def append_wherever_the_log_ends(patch: pytest.MonkeyPatch) -> None:
     """The leader appends what it decided on some other log, in some other epoch."""
@@ -83,7 +85,24 @@ def count_failed_readings(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchemaReader, "_attempt", attempt_in_vain)
 
 
+def ask_the_believed_leader_alone(patch: pytest.MonkeyPatch) -> None:
+    """A leader that was paused takes itself for the leader still, and what it has not read for unknown."""
+
+    async def confirm(self: SchemaReader, state: Any) -> None:
+        return
+
+    patch.setattr(SchemaReader, "_confirm", confirm)
+
+
 PLANTS = [
+    Plant(
+        "schemas-leader-unconfirmed",
+        "a replaced leader",
+        play,
+        ask_the_believed_leader_alone,
+        6.0,
+        test=f"{TEST}::test_a_leader_that_was_replaced_refuses_no_record_for_good",
+    ),
     Plant("schemas-first-record-only", "each record is checked", play, check_the_first_record, 6.0),
     Plant("schemas-values-only", "keys are checked", play, check_values_alone, 6.0),
     Plant("schemas-unread-is-unknown", "unread is not unknown", play, count_failed_readings, 6.0),

@@ -1,8 +1,8 @@
 """The registry's schemas as a broker has read them, which need not lead or replicate `_schemas`.
 
 It reads when it is asked to: first the end of the partition, as its leader reports it, then the records up to there.
-A new leader reports no end until it knows that of its predecessor (KIP-207). So what was registered before the call is
-read, or the call fails.
+A new leader reports no end until it knows that of its predecessor (KIP-207). At last all live replicas confirm that it
+still leads. So what was registered before the call is read, or the call fails.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raftlog.base.types import NO_BROKER, SCHEMAS_TOPIC
 from raftlog.broker.controller_requests import wait_for_image
 from raftlog.broker.coordination.schema_log import INDEX, READ_BYTES, SchemaLog
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import VERSIONS
 from raftlog.protocol.message_builders import request_builders
@@ -84,7 +84,8 @@ class SchemaReader:
             self._restart(None, 0)
             self.state = self._loading
             return
-        leader = topic.partitions[INDEX].leader
+        state = topic.partitions[INDEX]
+        leader = state.leader
         if leader == NO_BROKER:
             raise LeaderNotAvailable(f"no broker leads {SCHEMAS_TOPIC}")
         end_offset = await self._special_offset(leader, LATEST)
@@ -97,7 +98,24 @@ class SchemaReader:
                 raise LeaderNotAvailable(f"there is no record at offset {offset} of {SCHEMAS_TOPIC}")
             await each_part(self._broker.env, records, lambda each: self._loading.apply(*each))
             self._offset = offset
+        await self._confirm(state)
         self.state = self._loading
+
+    async def _confirm(self, state: PartitionState) -> None:
+        """Raise a KafkaError if a live replica knows another leader than the one that was asked, or does not answer.
+
+        A leader that was paused does not know yet that it was replaced. Its successor is a replica, and does.
+        """
+        brokers = self._broker.image().brokers
+        alive = {each for each in state.replicas if each in brokers and not brokers[each].fenced}
+        others = alive - {self._broker.config.node_id}
+        for answer in await asyncio.gather(
+            *(self._ask(each, ApiKey.METADATA, _metadata_request()) for each in sorted(others))
+        ):
+            (topic,) = answer.topics
+            led = {(each.leader_id, each.leader_epoch) for each in topic.partitions}
+            if led != {(state.leader, state.leader_epoch)}:
+                raise LeaderNotAvailable(f"the leader of {SCHEMAS_TOPIC} is changing")
 
     def _restart(self, topic_id: Any, offset: int) -> None:
         self._loading, self._offset, self._topic_id = RegistryState(), offset, topic_id
@@ -128,6 +146,12 @@ class SchemaReader:
 
 def _has_schemas(image: MetadataImage) -> bool:
     return SCHEMAS_TOPIC in image.topics
+
+
+def _metadata_request() -> Any:
+    make = request_builders(ApiKey.METADATA, VERSIONS[ApiKey.METADATA])
+    topic = make.MetadataRequestTopic(name=SCHEMAS_TOPIC)
+    return make.MetadataRequest(topics=(topic,), allow_auto_topic_creation=False)
 
 
 def _list_request(timestamp: int) -> Any:
