@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 
@@ -21,7 +21,7 @@ class NodeLinks:
     def __init__(self) -> None:
         self._is_cut = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._dial: Callable[..., Any]
+        self._dial: Callable[..., Awaitable[tuple[Any, Any]]]
         self._dialled: set[asyncio.Transport] = set()
 
     def watch(
@@ -36,7 +36,7 @@ class NodeLinks:
         node's advertised addresses, which it always reaches.
         """
         self._refuse_nodes, self._own, self._dial = refuse_nodes, own, loop.create_connection
-        loop.create_connection = self._dial_unless_cut  # type: ignore[method-assign]
+        loop.create_connection = self._dial_unless_cut  # type: ignore[method-assign, assignment]
         self._loop = loop
         self._act()
 
