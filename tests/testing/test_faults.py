@@ -266,7 +266,7 @@ def test_a_nodes_clock_jumps_and_goes_right_again(three: Cluster) -> None:
 
 
 def test_controller_that_is_cut_off_loses_its_leaderships_and_nothing_acknowledged(three: Cluster) -> None:
-    """Its clients are still served, and see no leader there. Once healed, it truncates records that were not acknowledged."""
+    """Its clients are still served, and see no leader there. Healed, it drops what was not acknowledged."""
     make_topic(three, "cut")
     load = Load(three, "cut")
     three.wait_until(lambda: len(load.acked) > 100, "records are acknowledged")
