@@ -10,12 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from raftlog.admin.route import Call
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.memory import Account
-from raftlog.records.batch import HEADER_BYTES, BatchHeader, Buffer, Record, iter_records_from, open_batch
+from raftlog.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    HeaderReader,
+    Record,
+    iter_records_from,
+    open_batch,
+)
 from raftlog.records.compression import NONE, DecompressedTooLarge
 
 MAX_PLAIN_BYTES: Final = 64 << 20
@@ -65,25 +74,26 @@ class KeptBatch:
 
 @asynccontextmanager
 async def opened(
-    call: Call, header: BatchHeader, batch: Buffer, start_offset: int
+    call: Call, header: BatchHeader, batch: Buffer, start_offset: int, read_headers: HeaderReader
 ) -> AsyncIterator[OpenedBatch]:
     """Open a batch at an offset. Raises CorruptMessage.
 
     While a large batch is open, other requests wait with theirs: take turns of the loop, and end soon.
     """
+    read = partial(iter_records_from, header, start_offset=start_offset, read_headers=read_headers)
     began_at = asyncio.get_running_loop().time()
     plain = memoryview(batch)[HEADER_BYTES : header.length] if header.codec == NONE else None
     if plain is None:
         plain = await _plain(call, batch, SMALL_PLAIN_BYTES)
     if plain is not None:
-        yield OpenedBatch(iter_records_from(header, plain, start_offset), began_at)
+        yield OpenedBatch(read(plain=plain), began_at)
         return
     async with call.node.reading_records:
         began_at = asyncio.get_running_loop().time()
         plain = await _plain(call, batch, MAX_PLAIN_BYTES)
         if plain is None:
             raise CorruptMessage(f"the batch decompresses to more than {MAX_PLAIN_BYTES} bytes")
-        yield OpenedBatch(iter_records_from(header, plain, start_offset), began_at, len(plain))
+        yield OpenedBatch(read(plain=plain), began_at, len(plain))
 
 
 async def _plain(call: Call, batch: Buffer, max_bytes: int) -> memoryview | None:
