@@ -258,3 +258,42 @@ def test_values_of_protobuf_become_columns(spark: Any, values: Values, tmp_path:
     assert run(spark, values.options(tmp_path)).rows == 2
     found = [row["value"] for row in read_delta(tmp_path / "lake" / values.topic)]
     assert sorted(found, key=str) == [{"who": "Ada", "id": None}, {"who": None, "id": "x"}]
+
+
+@pytest.mark.parametrize("format_", READ)
+def test_a_crash_behind_dead_letters_leaves_each_record_in_one_table(
+    spark: Any, values: Values, tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The registry learns a schema in between, which makes a dead letter fit, and then loses all of them."""
+    from raftlog.pipeline.jobs.control import JobError
+    from raftlog.pipeline.table_sink import TableSink
+    from tests.tables.registry_server import FakeRegistry, framed
+
+    order = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+    known, late = (framed(number, order, {"id": number}) for number in (1, 2))
+    values.topics.fill(values.topic, [known, late, b"no id"])
+    append = TableSink._append
+
+    def die_at_rows(self: Any, *given: Any) -> int:
+        if not self._may_skip:
+            raise ConnectionError("died behind the dead letters")
+        return append(self, *given)
+
+    with FakeRegistry() as registry:
+        registry.add(1, order)
+        asked = values.options(tmp_path, format=format_) | {"registry": registry.url}
+        with monkeypatch.context() as patched:
+            patched.setattr(TableSink, "_append", die_at_rows)
+            with pytest.raises(JobError, match="ConnectionError"):
+                run(spark, asked)
+        registry.schemas.clear()
+        with pytest.raises(JobError, match=f"record {values.topic}/0/0 fitted before"):
+            run(spark, asked)
+        registry.add(1, order)
+        registry.add(2, order)
+        assert run(spark, asked).rows == 1
+        values.topics.fill(values.topic, [late])
+        assert run(spark, asked).rows == 1
+    place = tmp_path / "lake" / values.topic
+    assert sorted(row["offset"] for row in READ[format_](place)) == [0, 3]
+    assert sorted(row["offset"] for row in READ[format_](place.with_name(f"{values.topic}__dlq"))) == [1, 2]
