@@ -22,7 +22,7 @@ KEY = GET + b"&part=key"
 
 @pytest.fixture(autouse=True)
 def _large_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def record(_call: Any, offset: int, _read_headers: Any) -> Record:
+    async def record(_call: Any, offset: int) -> Record:
         return Record(offset, 0, b"k", b"v" * LARGE)
 
     monkeypatch.setattr(one_record, "_record", record)

@@ -23,7 +23,7 @@ export function nodesCard(signal) {
   const lost = h("div", { role: "status" });
   const rows = h("div");
   let all = [], lostAt = 0;
-  put(element, h("h2", {}, "Nodes"), rows, lost, h("p", { class: "quiet" }, "The same as ", h("code", {}, "raftlog dev kill"), ", pause, resume, stop and restart. To cut links, use ", h("code", {}, "raftlog chaos"), ": it runs nodes in networks of their own."));
+  put(element, h("h2", {}, "Nodes"), rows, lost, h("p", { class: "quiet" }, "The same as ", h("code", {}, "raftlog dev kill"), ", pause, resume, stop and restart. To cut a node off from the others, see Faults. ", h("code", {}, "raftlog chaos"), " also cuts single links: it runs nodes in networks of their own."));
 
   const show = changes((found) => {
     all = found.data;

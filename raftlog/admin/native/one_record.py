@@ -14,14 +14,14 @@ from raftlog.admin.auth import check_page
 from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_rest.records import Report, write_copy
 from raftlog.admin.native.opened_batches import opened
-from raftlog.admin.native.records import fetch, read_shown_headers
+from raftlog.admin.native.records import fetch
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
 from raftlog.base.memory import Account
 from raftlog.base.turns import in_slices
 from raftlog.base.types import NO_BROKER
-from raftlog.records.batch import HeaderReader, Record, skip_headers
+from raftlog.records.batch import Record
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
 
@@ -46,7 +46,7 @@ class Resent(msgspec.Struct, forbid_unknown_fields=True):
     partition_id: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
 
 
-async def _record(call: Call, offset: int, read_headers: HeaderReader) -> Record:
+async def _record(call: Call, offset: int) -> Record:
     """Return a record of the partition of the path. Raises ApiError."""
     topic, index = call.path["topic_name"], call.path["partition_id"]
     where = f"{topic[:249]}-{index}"
@@ -61,10 +61,9 @@ async def _record(call: Call, offset: int, read_headers: HeaderReader) -> Record
     for position, header in iter_headers(content):
         if header.is_control or header.end_offset <= offset:
             continue
-        batch = content[position : position + header.length]
         try:
-            async with opened(call, header, batch, offset, read_headers) as found:
-                async for each in in_slices(call, found.records, RECORDS_AT_ONCE):
+            async with opened(call, header, content[position : position + header.length], offset) as batch:
+                async for each in in_slices(call, batch.records, RECORDS_AT_ONCE):
                     if each is not None and each.offset == offset:
                         return each
                     if each is not None:
@@ -115,7 +114,7 @@ def _headers(call: Call) -> dict[str, str]:
 
 async def _content(call: Call, query: WhichContent) -> bytes:
     """Return the wanted key or value. Raises ApiError."""
-    record = await _record(call, query.offset, skip_headers)
+    record = await _record(call, query.offset)
     content = record.key if query.part == "key" else record.value
     if content is None:
         raise ApiError(404, f"the {query.part} of the record at offset {query.offset} is null")
@@ -158,7 +157,7 @@ async def resend_record(call: Call) -> Report:
         raise ApiError(404, f"topic {wanted.topic_name} does not exist", code=UNKNOWN_PARTITION)
     if wanted.partition_id is not None and wanted.partition_id >= len(topic.partitions):
         raise ApiError(400, f"topic {topic.name} has no partition {wanted.partition_id}", code=INVALID)
-    record = await _record(call, wanted.offset, read_shown_headers)
+    record = await _record(call, wanted.offset)
     call.audit.update(offset=wanted.offset, to_topic=topic.name)
     return await write_copy(call, topic, record, wanted.partition_id)
 

@@ -20,10 +20,10 @@ from raftlog.records.batch import (
     HEADER_BYTES,
     BatchHeader,
     Buffer,
-    HeaderReader,
     Record,
     iter_records_from,
     open_batch,
+    read_all_headers,
 )
 from raftlog.records.compression import NONE, DecompressedTooLarge
 
@@ -31,6 +31,9 @@ MAX_PLAIN_BYTES: Final = 64 << 20
 """A batch that decompresses to more is not shown, and counts as unreadable."""
 SMALL_PLAIN_BYTES: Final = 256 << 10
 """A batch that decompresses to no more is read without a wait: a request has one of them at a time."""
+
+MAX_READ_HEADERS: Final = 10_000
+"""A record with more headers is unreadable here: each takes a microsecond of one turn."""
 
 
 class OpenedBatch(NamedTuple):
@@ -74,26 +77,31 @@ class KeptBatch:
 
 @asynccontextmanager
 async def opened(
-    call: Call, header: BatchHeader, batch: Buffer, start_offset: int, read_headers: HeaderReader
+    call: Call, header: BatchHeader, batch: Buffer, start_offset: int
 ) -> AsyncIterator[OpenedBatch]:
     """Open a batch at an offset. Raises CorruptMessage.
 
     While a large batch is open, other requests wait with theirs: take turns of the loop, and end soon.
     """
-    read = partial(iter_records_from, header, start_offset=start_offset, read_headers=read_headers)
     began_at = asyncio.get_running_loop().time()
     plain = memoryview(batch)[HEADER_BYTES : header.length] if header.codec == NONE else None
     if plain is None:
         plain = await _plain(call, batch, SMALL_PLAIN_BYTES)
     if plain is not None:
-        yield OpenedBatch(read(plain=plain), began_at)
+        yield OpenedBatch(_records(header, plain, start_offset), began_at)
         return
     async with call.node.reading_records:
         began_at = asyncio.get_running_loop().time()
         plain = await _plain(call, batch, MAX_PLAIN_BYTES)
         if plain is None:
             raise CorruptMessage(f"the batch decompresses to more than {MAX_PLAIN_BYTES} bytes")
-        yield OpenedBatch(read(plain=plain), began_at, len(plain))
+        yield OpenedBatch(_records(header, plain, start_offset), began_at, len(plain))
+
+
+def _records(header: BatchHeader, plain: memoryview, start_offset: int) -> Iterator[Record | None]:
+    return iter_records_from(
+        header, plain, start_offset, read_headers=partial(read_all_headers, most=MAX_READ_HEADERS)
+    )
 
 
 async def _plain(call: Call, batch: Buffer, max_bytes: int) -> memoryview | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
@@ -30,7 +29,7 @@ from raftlog.base.turns import TurnCounter
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
-from raftlog.records.batch import BatchHeader, Buffer, Record, read_all_headers
+from raftlog.records.batch import BatchHeader, Buffer, Record
 from raftlog.records.compression import NONE
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
@@ -48,9 +47,6 @@ STEP_BYTES: Final = 256
 """In this count, a batch, and a record that is passed over."""
 DECODED_STEP_BYTES: Final = 3 << 10
 """In this count, a record that is searched or decoded."""
-MAX_READ_HEADERS: Final = 10_000
-"""A record with more headers is unreadable here: each takes a microsecond of one turn."""
-read_shown_headers: Final = partial(read_all_headers, most=MAX_READ_HEADERS)
 LONGEST_WAIT_MS: Final = 10_000
 LONGEST_READ_S: Final = 2.0
 """Seconds for which records are read, from the first on: then an answer ends early, as other requests wait."""
@@ -257,7 +253,7 @@ class _Reading:
         if rest is not None:
             await self._read_records(rest._replace(opened_at=self._clock()))
         else:
-            async with opened(self._call, header, batch, self.next_offset, read_shown_headers) as rest:
+            async with opened(self._call, header, batch, self.next_offset) as rest:
                 if header.codec != NONE:  # a thread has decompressed it; the client may have left
                     await self._call.turns.next()
                 await self._read_records(rest)
