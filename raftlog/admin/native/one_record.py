@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from aiohttp import web
 
+from raftlog.admin.auth import check_page
 from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_rest.records import Report, write_copy
 from raftlog.admin.native.opened_batches import opened
@@ -75,6 +76,7 @@ async def _record(call: Call, offset: int) -> Record:
 
 async def get_content(call: Call) -> web.StreamResponse:
     """Send the bytes of a record's key or value as a file."""
+    check_page(call.raw.headers)
     query: WhichContent = call.query
     assert call.node.record_scans is not None, "the server that serves this has set it"
     answer = web.StreamResponse(headers=_headers(call))

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from aiohttp import web
 
+from raftlog.admin.auth import check_page
 from raftlog.admin.broker_questions import list_offsets
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, Error, check, of_kafka
 from raftlog.admin.kafka_client import BrokerUnreachable
@@ -308,6 +309,7 @@ class _Scan:
 
 async def scan_records(call: Call) -> web.StreamResponse:
     """Read a range of a topic and send the records that match, until its end, a limit, or the client leaves."""
+    check_page(call.raw.headers)
     scan = _Scan(call)
     await scan.find_ranges()
     assert call.node.record_scans is not None, "the server that serves this has set it"
