@@ -163,6 +163,9 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 def _query_schema(kind: Any) -> dict[str, Any]:
     _, components = msgspec.json.schema_components([kind], ref_template=REF)
     found: dict[str, Any] = components[kind.__name__]
+    for each in found["properties"].values():
+        if "pattern" in each:
+            each["pattern"] = each["pattern"].replace(r"\Z", "$")  # the end of the text in JSON Schema
     return found
 
 

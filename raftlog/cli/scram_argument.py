@@ -25,7 +25,7 @@ from raftlog.security.scram import (
 )
 
 _WHOLE: Final = re.compile(r"\s*(?P<mechanism>[A-Za-z0-9-]+)\s*=\s*\[(?P<fields>.*)\]\s*", re.DOTALL)
-_FIELD: Final = re.compile(r'\s*([a-z-]+)\s*=\s*(?:"([^"]*)"|([^",\]]*?))\s*(?:,|$)', re.DOTALL)
+_FIELD: Final = re.compile(r'\s*([a-z-]+)\s*=\s*(?:"([^"]*)"|([^",\]]*?))\s*(?:,|\Z)', re.DOTALL)
 _NAMES: Final = ("name", "password", "password-file", "salt", "iterations", "saltedpassword")
 _FORM: Final = f"expected MECHANISM=[name=…,password=…], with {', '.join(_NAMES)}, and quotes around commas"
 

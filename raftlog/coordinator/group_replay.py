@@ -18,7 +18,14 @@ from raftlog.coordinator.committed_offsets import GroupOffsets
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembershipBuilder, ConsumerRecord
 from raftlog.coordinator.group import CommittedOffset, Group, GroupChanged, Membership, OffsetCommitted
 from raftlog.coordinator.group_records import decode
-from raftlog.records.batch import BatchHeader, Buffer, iter_headers, iter_records, read_end_marker
+from raftlog.records.batch import (
+    BatchHeader,
+    Buffer,
+    iter_headers,
+    iter_records,
+    read_end_marker,
+    skip_headers,
+)
 
 if TYPE_CHECKING:
     from raftlog.coordinator.share.share_membership import ShareMembershipBuilder, ShareRecord
@@ -77,7 +84,7 @@ class GroupReplay:
                 self._offsets[group_id].end_transaction(header.producer_id, commit=marker.commit)
 
     def _feed_batch(self, header: BatchHeader, batch: memoryview) -> Iterator[None]:
-        for record in iter_records(batch):
+        for record in iter_records(batch, read_headers=skip_headers):
             try:
                 self._note(header, record.key, record.value)
             except CorruptMessage:

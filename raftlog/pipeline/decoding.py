@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from raftlog.tables.misfits import Misfit
 from raftlog.tables.registry import RegisteredSchema, Registry
-from raftlog.tables.values import Values
+from raftlog.tables.values import UNFIT, Values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,13 +136,10 @@ def _decoded(
         reasons.append(reason)
     try:
         return pa.array(decoded, type_), reasons
-    except _UNFIT:
+    except UNFIT:
         for number, value in enumerate(decoded):
             try:
                 pa.array([value], type_)
-            except _UNFIT as error:
+            except UNFIT as error:
                 decoded[number], reasons[number] = None, f"its value fits into no column: {error}"
         return pa.array(decoded, type_), reasons
-
-
-_UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)

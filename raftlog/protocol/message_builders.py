@@ -61,9 +61,8 @@ def _builder(api_key: int, version: int, direction: Direction, entity_name: str)
     defaults = {each.name: each.default for each in schema.fields + schema.tagged}
 
     def build_entity(**fields: Any) -> Any:
-        unknown = fields.keys() - defaults.keys()
-        if unknown:
-            _refuse_misspelt(api_key, direction, entity_name, frozenset(unknown))
+        if not fields.keys() <= defaults.keys():
+            _refuse_misspelt(api_key, direction, entity_name, frozenset(fields.keys() - defaults.keys()))
             fields = {name: value for name, value in fields.items() if name in defaults}
         return entity(**(defaults | fields))
 

@@ -11,8 +11,7 @@ A message is read at once (`read_message`). If it may have very many elements, i
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from functools import cache
 from itertools import groupby
 from typing import Any, Final
@@ -130,8 +129,10 @@ def read_message(
     does: librdkafka 2.16 leaves three when it asks for all topics.
     """
     cursor = _cursor(buffer, position, is_asked_for, parts_max)
-    with _faults(entity):
+    try:
         return entity_reader(entity)(cursor)
+    except _FAULTS as error:
+        raise _described(error, entity) from None
 
 
 def read_message_incrementally(
@@ -148,8 +149,10 @@ def read_message_incrementally(
     array of numbers.
     """
     cursor = _cursor(buffer, position, is_asked_for, parts_max)
-    with _faults(entity):
+    try:
         return (yield from incremental_entity_reader(entity)(cursor))
+    except _FAULTS as error:
+        raise _described(error, entity) from None
 
 
 def _cursor(buffer: memoryview, position: int, is_asked_for: bool, parts_max: int) -> Cursor:
@@ -159,14 +162,13 @@ def _cursor(buffer: memoryview, position: int, is_asked_for: bool, parts_max: in
     return cursor
 
 
-@contextmanager
-def _faults(entity: KioType) -> Iterator[None]:
-    try:
-        yield
-    except (IndexError, struct.error):
-        raise InvalidRequest(f"{entity.__name__} is cut off") from None
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"{entity.__name__} has a string that is not UTF-8") from None
+_FAULTS: Final = (IndexError, struct.error, UnicodeDecodeError)
+
+
+def _described(error: Exception, entity: KioType) -> InvalidRequest:
+    if isinstance(error, UnicodeDecodeError):
+        return InvalidRequest(f"{entity.__name__} has a string that is not UTF-8")
+    return InvalidRequest(f"{entity.__name__} is cut off")
 
 
 @cache
@@ -260,7 +262,13 @@ def entity_reader(entity: KioType) -> Read:
 
 
 def _costs_of(schema: Schema) -> int:
-    return _OBJECT_BYTES + 8 * (len(schema.fields) + len(schema.tagged))
+    """Return the bytes of an entity's object with its fields of fixed width."""
+    fixed = sum(map(_is_fixed, schema.fields))
+    return _OBJECT_BYTES + 8 * (len(schema.fields) + len(schema.tagged)) + 32 * fixed
+
+
+def _is_fixed(field: Field) -> bool:
+    return field.kind in FIXED and not field.is_array
 
 
 def _defaults_of(schema: Schema) -> dict[str, Any]:
@@ -274,7 +282,14 @@ def _end_reader(schema: Schema) -> Step:
     tagged = {
         each.tag: (each.name, _field_reader(each, flexible=True, tagged=True)) for each in schema.tagged
     }
-    return lambda cursor, values: _read_tagged(cursor, tagged, values)
+
+    def read(cursor: Cursor, values: dict[str, Any]) -> None:
+        if cursor.buffer[cursor.position]:
+            _read_tagged(cursor, tagged, values)
+        else:
+            cursor.position += 1
+
+    return read
 
 
 Step = Callable[[Cursor, dict[str, Any]], None]
@@ -285,7 +300,7 @@ def _steps(fields: tuple[Field, ...], flexible: bool) -> list[Step]:
     steps: list[Step] = []
     run: list[Field] = []
     for field in fields:
-        if field.kind in FIXED and not field.is_array:
+        if _is_fixed(field):
             run.append(field)
             continue
         if run:
@@ -300,12 +315,10 @@ def _steps(fields: tuple[Field, ...], flexible: bool) -> list[Step]:
 def _run_step(run: list[Field]) -> Step:
     layout = struct.Struct(">" + "".join(FIXED[field.kind] for field in run))
     names = tuple(field.name for field in run)
-    cost = 32 * len(run)
 
     def read(cursor: Cursor, values: dict[str, Any]) -> None:
         found = layout.unpack_from(cursor.buffer, cursor.position)
         cursor.position += layout.size
-        cursor.charge(1, cost)
         values.update(zip(names, found, strict=True))
 
     return read
@@ -420,7 +433,7 @@ def _item_reader(field: Field, flexible: bool) -> Read:
 
 def _length_reader(flexible: bool, *, wide: bool) -> Callable[[Cursor], int]:
     if flexible:
-        return lambda cursor: cursor.varint() - 1
+        return _read_compact_length
     layout = _i32 if wide else _i16
 
     def read(cursor: Cursor) -> int:
@@ -431,6 +444,14 @@ def _length_reader(flexible: bool, *, wide: bool) -> Callable[[Cursor], int]:
         return length
 
     return read
+
+
+def _read_compact_length(cursor: Cursor) -> int:
+    length = cursor.buffer[cursor.position]
+    if length > 0x7F:
+        return cursor.varint() - 1
+    cursor.position += 1
+    return length - 1
 
 
 def _null(nullable: bool) -> None:

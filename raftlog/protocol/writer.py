@@ -314,9 +314,16 @@ def _int32_array_writer(write_length: Callable[[bytearray, int], None], nullable
     return write
 
 
+def _write_compact_length(out: bytearray, length: int) -> None:
+    if length < 0x7F:
+        out.append(length + 1)
+    else:
+        write_varint(out, length + 1)
+
+
 def _length_writer(flexible: bool, *, wide: bool) -> Callable[[bytearray, int], None]:
     if flexible:
-        return lambda out, length: write_varint(out, length + 1)
+        return _write_compact_length
     pack = _i32.pack if wide else _i16.pack
 
     def write(out: bytearray, length: int) -> None:

@@ -5,7 +5,7 @@ Modules that need batches import from here. No files, sockets or roles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from struct import error as StructError
 from typing import Final, NamedTuple
@@ -55,8 +55,10 @@ __all__ = [
     "iter_records_from",
     "new_record",
     "open_batch",
+    "read_all_headers",
     "read_end_marker",
     "read_header",
+    "skip_headers",
     "stamp",
     "stamp_max_timestamp",
     "validate_produced",
@@ -66,6 +68,8 @@ MAX_PLAIN_BYTES: Final = 256 * 1024 * 1024
 """The most that one batch may decompress to."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
+HeaderReader = Callable[[bytes, int], tuple[Headers, int]]
+"""Reads the headers of a record from a position in its bytes on; returns them, and the position after the last."""
 
 _CONTROL_KEY = Struct(">hh")
 _END_MARKER_VALUE = Struct(">hi")
@@ -164,10 +168,18 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
         out += value
 
 
-def iter_records(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> Iterator[Record]:
+def skip_headers(body: bytes, position: int) -> tuple[Headers, int]:
+    """Read no headers (`HeaderReader`): a client's record may have millions."""
+    return (), len(body)
+
+
+def iter_records(
+    batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES, read_headers: HeaderReader | None = None
+) -> Iterator[Record]:
     """Yield the records of the batch that starts `batch`. CorruptMessage where they are malformed; no CRC check."""
     header, plain = open_batch(batch, max_bytes=max_bytes)
-    return (each for each in iter_records_from(header, plain, header.base_offset) if each is not None)
+    records = iter_records_from(header, plain, header.base_offset, read_headers=read_headers)
+    return (each for each in records if each is not None)
 
 
 def open_batch(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> tuple[BatchHeader, memoryview]:
@@ -179,13 +191,16 @@ def open_batch(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> tuple[Batc
     return header, memoryview(decompress(header.codec, payload, max_bytes=max_bytes))
 
 
-def iter_records_from(header: BatchHeader, plain: memoryview, start_offset: int) -> Iterator[Record | None]:
+def iter_records_from(
+    header: BatchHeader, plain: memoryview, start_offset: int, *, read_headers: HeaderReader | None = None
+) -> Iterator[Record | None]:
     """Yield the records from an offset on, and None for each earlier record, about two microseconds each.
 
     Earlier records are skipped by their lengths and offsets, without a look at the rest. CorruptMessage names the first
     malformed record, or the first with an offset that goes back or lies outside the batch.
     """
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
+    read_headers = read_headers or read_all_headers
     position = number = 0
     previous = header.base_offset - 1
     try:
@@ -198,7 +213,7 @@ def iter_records_from(header: BatchHeader, plain: memoryview, start_offset: int)
             number += 1
             yield None
         while number < header.record_count:
-            record, position = _read_record(plain, position, header, append_time)
+            record, position = _read_record(plain, position, header, append_time, read_headers)
             _check_offset(record.offset, previous, header)
             previous = record.offset
             yield record
@@ -228,7 +243,7 @@ def _offset_and_end(plain: memoryview, position: int, header: BatchHeader) -> tu
 
 
 def _read_record(
-    plain: memoryview, position: int, header: BatchHeader, append_time: int | None
+    plain: memoryview, position: int, header: BatchHeader, append_time: int | None, read_headers: HeaderReader
 ) -> tuple[Record, int]:
     length, position = read_varint(plain, position)
     end = position + length
@@ -239,7 +254,7 @@ def _read_record(
     offset_delta, position = read_varint(body, position)
     key, position = _read_bytes(body, position)
     value, position = _read_bytes(body, position)
-    headers, position = _read_headers(body, position)
+    headers, position = read_headers(body, position)
     if position != length:
         raise CorruptMessage("a record's length does not fit its contents")
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
@@ -258,28 +273,24 @@ def _read_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:
     return body[position:end], end
 
 
-def _read_headers(body: bytes, position: int) -> tuple[Headers, int]:
+def read_all_headers(body: bytes, position: int, *, most: int | None = None) -> tuple[Headers, int]:
+    """Read the headers of a record (`HeaderReader`). CorruptMessage if there are more than `most`."""
     count, position = read_varint(body, position)
     if not count:
         return (), position
     # Each header takes two bytes at least: a false count is found before any allocation for it.
     if not 0 < count <= (len(body) - position) // 2:
         raise CorruptMessage(f"a record cannot have {count} headers")
+    if most is not None and count > most:
+        raise CorruptMessage(f"a record has {count} headers, and at most {most} are read here")
     headers = []
     for _ in range(count):
         name, position = _read_bytes(body, position)
         value, position = _read_bytes(body, position)
         if name is None:
             raise CorruptMessage("a record's header has no name")
-        headers.append((_decode_name(name), value))
+        headers.append((name.decode(errors="replace"), value))  # as Java clients do
     return tuple(headers), position
-
-
-def _decode_name(name: bytes) -> str:
-    try:
-        return name.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptMessage("a record's header name is not UTF-8") from error
 
 
 def build_end_marker(

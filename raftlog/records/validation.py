@@ -37,6 +37,8 @@ MAX_RECORD_ERRORS: Final = 1_000
 RECORDS_PER_STEP: Final = 200
 BYTES_PER_STEP: Final = 128 * 1024
 """The records that are validated in one step: well below a millisecond."""
+HEADERS_PER_PART: Final = 8
+"""A record with more headers counts as several: a header takes two bytes, so one record may have millions."""
 
 BELIEVED_AHEAD_MS: Final = 60_000
 """A header's largest timestamp may be this far in the future without a walk: clients' clocks differ from the broker's.
@@ -174,8 +176,8 @@ def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) 
         raise NeedsStepwiseValidation from error  # malformed, or larger than it looks
     records = _Records(header, laws)
     records.add(plain, is_last=True)
-    while records.advance():
-        pass
+    if records.advance() and records.advance():  # the second finds the end after RECORDS_PER_STEP records
+        raise NeedsStepwiseValidation  # very many headers
     return records.finish()
 
 
@@ -230,10 +232,12 @@ class _Records:
     """Reads the records of a batch from pieces of plain bytes, and validates each."""
 
     __slots__ = (
+        "_end",
         "_error",
         "_errors",
         "_faults",
         "_header",
+        "_headers_left",
         "_is_last",
         "_laws",
         "_newest_delta",
@@ -252,43 +256,49 @@ class _Records:
         self._newest_delta = NO_TIMESTAMP - base_ms
         self._plain = bytearray()
         self._position = self._number = self._faults = 0
+        self._headers_left = self._end = 0
+        """Of the record that is being read: its headers from the position on, and where it ends."""
         self._is_last = False
         self._error: type[KafkaError] = InvalidRecord
         self._errors: list[tuple[int, str]] = []
 
     def add(self, plain: bytes, *, is_last: bool) -> None:
-        """Add the next plain bytes."""
+        """Add the next plain bytes, after what was added before was read."""
         del self._plain[: self._position]
         self._position = 0
         self._plain += plain
         self._is_last = is_last
 
     def advance(self) -> bool:
-        """Validate the records of BYTES_PER_STEP bytes, or what is there; True if there may be more."""
-        plain, count = self._plain, self._header.record_count
-        least = 1 if self._is_last else LONGEST_LENGTH_BYTES
+        """Validate RECORDS_PER_STEP records, or what is there; True if there may be more."""
         try:
             for _ in range(RECORDS_PER_STEP):
-                left = len(plain) - self._position
-                if self._number == count and left:
-                    raise CorruptMessage("is beyond the record count of the batch header")
-                if left < least:
+                if not self._headers_left and not self._begin_record():
                     return False
-                length, start = read_varint(plain, self._position)
-                if start + length > len(plain) and not self._is_last:
-                    return False
-                if length < 1 or start + length > len(plain):
-                    raise CorruptMessage("is cut off")
-                self._judge(start, start + length)
-                self._position = start + length
-                self._number += 1
+                if self._headers_left:
+                    self._read_headers()
+                if not self._headers_left:
+                    if self._position != self._end:
+                        raise CorruptMessage("has a length that does not match its contents")
+                    self._number += 1
         except CorruptMessage as error:
             raise InvalidRecord(f"record {self._number} {error}") from error
         return True
 
-    def _judge(self, start: int, end: int) -> None:
-        """Read one record; CorruptMessage if it is malformed."""
-        plain, laws, number = self._plain, self._laws, self._number
+    def _begin_record(self) -> bool:
+        """Read a record up to its headers. Return False if it is not there yet."""
+        plain, number = self._plain, self._number
+        left = len(plain) - self._position
+        if number == self._header.record_count and left:
+            raise CorruptMessage("is beyond the record count of the batch header")
+        if left < (1 if self._is_last else LONGEST_LENGTH_BYTES):
+            return False
+        length, start = read_varint(plain, self._position)
+        self._end = end = start + length
+        if end > len(plain) and not self._is_last:
+            return False
+        if length < 1 or end > len(plain):
+            raise CorruptMessage("is cut off")
         time_delta, position = read_varint(plain, start + 1)
         offset_delta, position = read_varint(plain, position)
         if offset_delta != number:
@@ -298,16 +308,26 @@ class _Records:
         headers, position = read_varint(plain, position + max(value_size, 0))
         if not 0 <= headers <= (end - position) // 2:
             raise CorruptMessage(f"cannot have {headers} headers")
-        for _ in range(headers):
+        self._headers_left, self._position = headers, position
+        self._judge(time_delta, has_key=key_size >= 0)
+        return True
+
+    def _read_headers(self) -> None:
+        plain, position = self._plain, self._position
+        count = min(self._headers_left, HEADERS_PER_PART)
+        for _ in range(count):
             name_size, position = read_varint(plain, position)
             if name_size < 0:
                 raise CorruptMessage("has a header without a name")
             value_size, position = read_varint(plain, position + name_size)
             position += max(value_size, 0)
-        if position != end:
-            raise CorruptMessage("has a length that does not match its contents")
+        self._headers_left -= count
+        self._position = position
+
+    def _judge(self, time_delta: int, *, has_key: bool) -> None:
+        laws = self._laws
         self._newest_delta = max(self._newest_delta, time_delta)
-        if laws.needs_keys and key_size < 0:
+        if laws.needs_keys and not has_key:
             self._refuse("the record has no key, which a compacted topic needs")
         elif time_delta not in self._times and not self._is_untimed(time_delta):
             self._refuse_timestamp(self._header.base_timestamp + time_delta)

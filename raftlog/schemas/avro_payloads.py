@@ -45,7 +45,7 @@ class _Reader:
             case "record" | "error":
                 found = {}
                 for field in schema.fields:
-                    self._budget.spend(depth, len(field.name))
+                    self._budget.spend_chars(len(field.name))
                     found[field.name] = yield from self.value(field.type, depth + 1)
                 return found
             case "union" | "error_union":
@@ -54,7 +54,10 @@ class _Reader:
                 return (yield from self._array(schema, depth))
             case "map":
                 return (yield from self._map(schema, depth))
-        return self._simple(kind, schema)
+        simple = self._simple(kind, schema)
+        if isinstance(simple, str):  # a symbol of an enum has no bytes in the payload
+            self._budget.spend_chars(len(simple))
+        return simple
 
     def _array(self, schema: Any, depth: int) -> Steps:
         found = []
@@ -68,7 +71,7 @@ class _Reader:
         while count := self._block():
             for _ in range(count):
                 name = as_text(self._bytes())
-                self._budget.spend(depth, len(name))
+                self._budget.spend_chars(len(name))
                 found[name] = yield from self.value(schema.values, depth + 1)
         return found
 
@@ -93,9 +96,9 @@ class _Reader:
             case "double":
                 return as_number(DOUBLE.unpack(self._take(DOUBLE.size))[0])
             case "string":
-                return as_text(self._counted_bytes())
+                return as_text(self._bytes())
             case "bytes":
-                return _of_bytes(self._counted_bytes(), schema)
+                return _of_bytes(self._bytes(), schema)
             case "fixed":
                 return _of_bytes(self._take(schema.size), schema)
             case "enum":
@@ -107,11 +110,6 @@ class _Reader:
         if not 0 <= index < len(options):
             raise Undecodable(f"{what} {index} of {len(options)} is chosen at byte {self.position}")
         return options[index]
-
-    def _counted_bytes(self) -> bytes:
-        content = self._bytes()
-        self._budget.spend(0, len(content))
-        return content
 
     def _bytes(self) -> bytes:
         return self._take(self._long())

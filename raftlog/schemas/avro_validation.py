@@ -1,21 +1,29 @@
 """Checks that bytes are Avro data of a schema, without building objects of them.
 
-The bytes are a client's. An array of nulls may claim any number of items in a few bytes, so steps are counted.
+The bytes are a client's, so steps are counted, and the work can stop after each slice of them. A type takes no bytes in
+all of its data, as null does, or at least one byte in each. So a block of a billion nulls is one step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Final
 
 MAX_DEPTH: Final = 200
 VARINT_MAX_BYTES: Final = 10
+STEPS_PER_SLICE: Final = 1_000
+"""About a millisecond. While a slice runs, the loop waits up to five for the interpreter after each of its calls."""
 
 
 class NotOfSchema(Exception):
     """The bytes are no data of the schema; the message says where and why."""
 
     steps = 0
-    """The values that were looked at."""
+    """The steps to find that out."""
+
+
+class TooManySteps(Exception):
+    """The check takes more steps than it may."""
 
 
 class _Walk:
@@ -44,17 +52,22 @@ class _Walk:
             raise NotOfSchema("the data is cut off")
         return self.content[start : self.position]
 
-    def step(self) -> None:
+    def step(self) -> bool:
+        """Count a step; return whether a slice ends. Raises TooManySteps."""
         self.steps += 1
         if self.steps > self.max_steps:
-            raise NotOfSchema(f"it has more than {self.max_steps} values")
+            raise TooManySteps
+        return self.steps % STEPS_PER_SLICE == 0
 
 
-def check_payload(schema: Any, content: bytes, *, max_steps: int) -> int:
-    """Return the number of values in the bytes: one datum of a parsed schema, and no more. Raises NotOfSchema."""
+def check_payload(schema: Any, content: bytes, *, max_steps: int) -> Generator[None, None, int]:
+    """Return the number of steps to check that the bytes are one datum of a parsed schema; yield between slices.
+
+    Raise NotOfSchema if they are not, TooManySteps if that takes more than `max_steps`.
+    """
     walk = _Walk(content, max_steps)
     try:
-        _check(walk, schema, 0)
+        yield from _check(walk, schema, 0)
         if walk.position != len(content):
             raise NotOfSchema(f"{len(content) - walk.position} bytes follow the data")
     except NotOfSchema as error:
@@ -63,21 +76,22 @@ def check_payload(schema: Any, content: bytes, *, max_steps: int) -> int:
     return walk.steps
 
 
-def _check(walk: _Walk, schema: Any, depth: int) -> None:
-    walk.step()
+def _check(walk: _Walk, schema: Any, depth: int) -> Generator[None, None, None]:
+    if walk.step():
+        yield
     kind = schema.type
     if depth > MAX_DEPTH:
         raise NotOfSchema(f"it is nested deeper than {MAX_DEPTH}")
     if kind in ("record", "error"):
         for field in schema.fields:
-            _check(walk, field.type, depth + 1)
+            yield from _check(walk, field.type, depth + 1)
     elif kind in ("array", "map"):
-        _check_blocks(walk, schema, depth)
+        yield from _check_blocks(walk, schema, depth)
     elif kind in ("union", "error_union"):
         index = walk.long()
         if not 0 <= index < len(schema.schemas):
             raise NotOfSchema("a union has no such branch")
-        _check(walk, schema.schemas[index], depth + 1)
+        yield from _check(walk, schema.schemas[index], depth + 1)
     elif kind == "fixed":
         walk.skip(schema.size)
     elif kind == "enum":
@@ -109,7 +123,7 @@ def _check_text(content: bytes) -> None:
         raise NotOfSchema("a string is not UTF-8") from None
 
 
-def _check_blocks(walk: _Walk, schema: Any, depth: int) -> None:
+def _check_blocks(walk: _Walk, schema: Any, depth: int) -> Generator[None, None, None]:
     """Check an array or a map: blocks of items, each with its count, up to an empty block."""
     is_map = schema.type == "map"
     inner = schema.values if is_map else schema.items
@@ -118,6 +132,9 @@ def _check_blocks(walk: _Walk, schema: Any, depth: int) -> None:
             count = -count
             walk.long()  # the size of the block
         for _ in range(count):
+            start = walk.position
             if is_map:
                 _check_text(walk.skip(walk.long()))
-            _check(walk, inner, depth + 1)
+            yield from _check(walk, inner, depth + 1)
+            if walk.position == start:
+                break  # no item takes a byte

@@ -24,6 +24,8 @@ MAX_CHARS: Final = 1 << 20
 """Characters of names and texts: the name of a field costs a payload nothing."""
 VALUES_AT_ONCE: Final = 200
 """Values between two slices."""
+CHARS_PER_VALUE: Final = 256
+"""Characters that take the time of a value."""
 BY_ID, BY_GUID = 0, 1
 FRAMES: Final = {BY_ID: 5, BY_GUID: 17}
 """Confluent's wire format: the first byte of a payload, and the bytes up to its content."""
@@ -50,18 +52,28 @@ class Budget:
     def __init__(self) -> None:
         self._values = 0
         self._chars = 0
+        self._work = 0
+        """Values, and what stands for them, since the last slice."""
 
-    def spend(self, depth: int, chars: int = 0) -> bool:
-        """Count a value and characters. Return whether a slice of work ends here."""
+    def spend(self, depth: int) -> bool:
+        """Count a value. Return whether a slice of work ends here."""
         self._values += 1
-        self._chars += chars
+        self._work += 1
         if self._values > MAX_VALUES:
             raise Undecodable(f"it has more than {MAX_VALUES} values")
-        if self._chars > MAX_CHARS:
-            raise Undecodable(f"it has more than {MAX_CHARS} characters once it is decoded")
         if depth > MAX_DEPTH:
             raise Undecodable(f"its values are nested deeper than {MAX_DEPTH}")
-        return self._values % VALUES_AT_ONCE == 0
+        if self._work < VALUES_AT_ONCE:
+            return False
+        self._work = 0
+        return True
+
+    def spend_chars(self, chars: int) -> None:
+        """Count a name or a text, before it becomes part of the value. The next value may end the slice."""
+        self._chars += chars
+        self._work += 1 + chars // CHARS_PER_VALUE
+        if self._chars > MAX_CHARS:
+            raise Undecodable(f"it has more than {MAX_CHARS} characters once it is decoded")
 
 
 def is_framed(content: bytes) -> bool:
@@ -106,9 +118,10 @@ def check_json(content: bytes) -> None:
 
 def plain(value: Any, budget: Budget, depth: int = 0) -> Steps:
     """Return a value of a parser, such as MessagePack's, as JSON has it."""
-    chars = len(value) if isinstance(value, str | bytes) else 0
-    if budget.spend(depth, chars):
+    if budget.spend(depth):
         yield
+    if isinstance(value, str | bytes):
+        budget.spend_chars(len(value))
     if isinstance(value, dict):
         found = {}
         for name, each in value.items():

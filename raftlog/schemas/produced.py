@@ -11,8 +11,9 @@ from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from raftlog.base.errors import CorruptMessage, InvalidRecord
-from raftlog.records.batch import Record, iter_records
-from raftlog.schemas.avro_validation import NotOfSchema, check_payload
+from raftlog.records.batch import Headers, Record, iter_records
+from raftlog.records.varint import read_varint
+from raftlog.schemas.avro_validation import STEPS_PER_SLICE, NotOfSchema, TooManySteps, check_payload
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.formats import demand_package, format_of
 from raftlog.schemas.payloads import BY_ID, FRAMES, is_framed
@@ -20,15 +21,14 @@ from raftlog.schemas.schema import Named
 
 MAX_SCHEMAS: Final = 1_000
 """Schemas that a batch refers to."""
-MAX_BATCH_STEPS: Final = 10_000_000
-"""Values of a batch, and characters of schemas that are parsed for it: about ten seconds of a thread."""
-MAX_RECORD_STEPS: Final = 1_000_000
-"""Values of a record."""
-FREE_STEPS: Final = 10_000
-"""Values of a record that need no bytes: nulls, and records of nulls."""
-STEPS_PER_BYTE: Final = 8
-STEPS_PER_SLICE: Final = 1_000
-"""About a millisecond. While a slice runs, the loop waits up to five for the interpreter after each of its calls."""
+MAX_SCHEMA_CHARS: Final = 1024 * 1024
+"""Characters of schemas that are parsed for a batch."""
+MAX_BATCH_STEPS: Final = 4_000_000
+"""Values of a batch, and characters of schemas that are parsed for it: some seconds of a thread."""
+MAX_HEADERS: Final = 10_000
+"""Headers of a record that are searched for a schema id."""
+BYTES_PER_STEP: Final = 1_000
+"""Bytes of records that count as a step."""
 MOST_ERRORS: Final = 20
 MAX_PARSED: Final = 100
 MAX_PARSED_CHARS: Final = 512 * 1024
@@ -78,16 +78,18 @@ class Check(Protocol):
 
     steps: int
 
-    def reason(self, use: SchemaUse, payload: bytes) -> str:
-        """Return why the record is refused, "" if it is not."""
+    def reason(self, use: SchemaUse, payload: bytes) -> Generator[None, None, str]:
+        """Return why the record is refused, "" if it is not; yield between slices."""
 
 
 def find_uses(batch: ProducedBatch) -> Generator[None, None, Uses]:
     """Return the schemas of a batch. Raises InvalidRecord for more than MAX_SCHEMAS."""
     uses: dict[SchemaUse, None] = {}
     is_plain = False
-    for number, record in _numbered(batch):
-        if number % STEPS_PER_SLICE == STEPS_PER_SLICE - 1:
+    slice_end = STEPS_PER_SLICE
+    for _, record, steps in _numbered(batch):
+        if steps >= slice_end:
+            slice_end = steps + STEPS_PER_SLICE
             yield
         for field in batch.fields:
             found = _schema_of(record, field)
@@ -106,16 +108,18 @@ def record_errors(batch: ProducedBatch, check: Check) -> Generator[None, None, l
     """Return the first MOST_ERRORS wrong records by their indexes in the batch, each with the reason."""
     errors: list[tuple[int, str]] = []
     slice_end = STEPS_PER_SLICE
-    for number, record in _numbered(batch):
-        if number + check.steps >= slice_end:
-            slice_end = number + check.steps + STEPS_PER_SLICE
+    for number, record, steps in _numbered(batch):
+        if steps + check.steps >= slice_end:
+            slice_end = steps + check.steps + STEPS_PER_SLICE
             yield
         for field in batch.fields:
             found = _schema_of(record, field)
             if found is None:
                 continue
             schema, payload = found
-            reason = "has no schema id" if schema is None else check.reason(SchemaUse(field, schema), payload)
+            reason = "has no schema id"
+            if schema is not None:
+                reason = yield from check.reason(SchemaUse(field, schema), payload)
             if reason:
                 errors.append((number, f"the {field} {reason}"))
         if len(errors) >= MOST_ERRORS:
@@ -123,9 +127,45 @@ def record_errors(batch: ProducedBatch, check: Check) -> Generator[None, None, l
     return errors[:MOST_ERRORS]
 
 
-def _numbered(batch: ProducedBatch) -> Iterator[tuple[int, Record]]:
+class _IdHeaders:
+    """Reads the headers that name schemas (`HeaderReader`), and counts the steps of reading records."""
+
+    def __init__(self, fields: tuple[str, ...]) -> None:
+        self.steps = 0
+        self._names = {_header_of(each).encode(): _header_of(each) for each in fields}
+        self._sizes = frozenset(len(each) for each in self._names)
+
+    def __call__(self, body: bytes, position: int) -> tuple[Headers, int]:
+        count, position = read_varint(body, position)
+        self.steps += 1 + count // 2 + len(body) // BYTES_PER_STEP
+        if count > MAX_HEADERS:
+            raise InvalidRecord(
+                f"a record has {count} headers, and at most {MAX_HEADERS} are searched for a schema id"
+            )
+        found = []
+        for _ in range(count):
+            size, start = read_varint(body, position)
+            value_size, value_start = read_varint(body, start + size)
+            position = value_start + max(value_size, 0)
+            if value_size >= 0 and size in self._sizes:
+                name = self._names.get(body[start : start + size])
+                if name is not None:
+                    found.append((name, body[value_start:position]))
+        return tuple(found), position
+
+
+def _header_of(field: str) -> str:
+    return f"__{field}_schema_id"
+
+
+def _numbered(batch: ProducedBatch) -> Iterator[tuple[int, Record, int]]:
+    """Yield each record with its index, and the steps so far; of its headers, only references to schemas."""
+    headers = _IdHeaders(batch.fields)
     try:
-        yield from enumerate(iter_records(batch.records, max_bytes=batch.plain_bytes))
+        for number, record in enumerate(
+            iter_records(batch.records, max_bytes=batch.plain_bytes, read_headers=headers)
+        ):
+            yield number, record, headers.steps
     except CorruptMessage as error:  # a retry does not make it better
         raise InvalidRecord(error.message) from error
 
@@ -138,7 +178,7 @@ def _schema_of(record: Record, field: str) -> tuple[Ref | None, bytes] | None:
     content = record.key if field == "key" else record.value
     if content is None:
         return None
-    name = f"__{field}_schema_id"
+    name = _header_of(field)
     for each, value in reversed(record.headers):
         if each == name and value is not None:
             ref, rest = _reference(value)
@@ -161,7 +201,8 @@ class SchemaFaults:
         self.steps = 0
         self._reasons = reasons
 
-    def reason(self, use: SchemaUse, payload: bytes) -> str:
+    def reason(self, use: SchemaUse, payload: bytes) -> Generator[None, None, str]:
+        yield from ()
         return self._reasons.get(use, "")
 
 
@@ -198,29 +239,39 @@ class ParsedSchemas:
 
 
 class PayloadCheck:
-    """The check of Avro data, for one batch."""
+    """The check of Avro data, for one batch, whose schemas stay parsed until its end."""
 
     def __init__(self, schemas: Mapping[SchemaUse, AvroText], parsed: ParsedSchemas) -> None:
         self.steps = 0
         self._schemas = schemas
         self._parsed = parsed
+        self._own: dict[SchemaUse, Any] = {}
 
-    def reason(self, use: SchemaUse, payload: bytes) -> str:
+    def reason(self, use: SchemaUse, payload: bytes) -> Generator[None, None, str]:
         text = self._schemas.get(use)
         if text is None:  # a schema of another type
             return ""
-        if self.steps >= MAX_BATCH_STEPS:
-            return f"cannot be checked: the batch takes more than {MAX_BATCH_STEPS} steps"
         try:
-            schema = self._parsed.get(text)
-            if schema is None:
-                self.steps += text.chars
-                schema = self._parsed.add(text)
-            most = min(MAX_RECORD_STEPS, FREE_STEPS + STEPS_PER_BYTE * len(payload))
-            self.steps += check_payload(schema, payload, max_steps=most)
+            schema = self._own[use] if use in self._own else self._parse(use, text)
+            left = MAX_BATCH_STEPS - self.steps
+            self.steps += yield from check_payload(schema, payload, max_steps=left)
         except NotOfSchema as error:
             self.steps += error.steps
             return f"is no data of its schema: {error}"
+        except TooManySteps:
+            self.steps = MAX_BATCH_STEPS
+            return (
+                f"cannot be checked: the batch has more than {MAX_BATCH_STEPS} values and characters of schemas; "
+                "send smaller batches"
+            )
         except (SchemaError, RecursionError) as error:
             return f"cannot be checked: {error}"
         return ""
+
+    def _parse(self, use: SchemaUse, text: AvroText) -> Any:
+        schema = self._parsed.get(text)
+        if schema is None:
+            self.steps += text.chars
+            schema = self._parsed.add(text)
+        self._own[use] = schema
+        return schema

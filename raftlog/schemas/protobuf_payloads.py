@@ -168,10 +168,12 @@ class _Reader:
             content = self._content(wire, end)
             field = fields.get(number)
             name = f"#{number}" if field is None else field.name
-            if self._budget.spend(depth, len(name)):
+            if self._budget.spend(depth):
                 yield
+            self._budget.spend_chars(len(name))
             if field is None:
-                _add(found, name, content if isinstance(content, int) else as_base64(content), repeated=False)
+                unknown = content if isinstance(content, int) else as_base64(content)
+                self._add(found, name, unknown, repeated=False)
             else:
                 yield from self._field(found, field, known.file, content, depth)
         if self._position != end:
@@ -198,15 +200,22 @@ class _Reader:
             for each in self._unpacked(content, kind):
                 if self._budget.spend(depth):
                     yield
-                _add(found, field.name, _scalar(kind, each, known), repeated=True)
+                self._add(found, field.name, _scalar(kind, each, known), repeated=True)
             return
         if known is not None and known.message is not None and isinstance(content, bytes):
             value = yield from self._within(known, content, depth)
         else:
             value = _scalar(kind, content, known)
-        if isinstance(value, str):
-            self._budget.spend(depth, len(value))
-        _add(found, field.name, value, repeated=field.label == "repeated")
+        self._add(found, field.name, value, repeated=field.label == "repeated")
+
+    def _add(self, found: dict[str, Any], name: str, value: Any, *, repeated: bool) -> None:
+        """Put a value under a name; the last of several counts, unless the field is repeated."""
+        if isinstance(value, str):  # the name of a number has no bytes in the payload
+            self._budget.spend_chars(len(value))
+        if repeated:
+            _inner(found, name, list).append(value)
+        else:
+            found[name] = value
 
     def _entry(self, kind: str) -> Message:
         """Return the message of a map's entries."""
@@ -283,14 +292,6 @@ def _scalar(kind: str, content: int | bytes, known: Known | None) -> Any:
     elif kind == "bytes" or (known is None and kind not in VARINTS and kind not in FIXED):
         return as_base64(content)
     raise Undecodable(f"a field of type {kind[:100]} has the wire type of another")
-
-
-def _add(found: dict[str, Any], name: str, value: Any, *, repeated: bool) -> None:
-    """Put a value under a name; the last of several counts, unless the field is repeated."""
-    if repeated:
-        _inner(found, name, list).append(value)
-    else:
-        found[name] = value
 
 
 def _inner(found: dict[str, Any], name: str, kind: type[Any]) -> Any:

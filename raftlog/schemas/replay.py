@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raftlog.base.log import get_logger
-from raftlog.records.batch import Buffer, Record, iter_headers, iter_records
+from raftlog.records.batch import Buffer, Record, iter_headers, iter_records, skip_headers
 from raftlog.schemas.formats import identity
 from raftlog.schemas.records import SchemaWritten, StoreRecord, decode
 
@@ -18,7 +18,7 @@ def decoded(batches: Buffer, start_offset: int) -> tuple[list[tuple[StoreRecord,
         offset = header.end_offset
         if header.is_control:
             continue
-        for each in iter_records(view[position : position + header.length]):
+        for each in iter_records(view[position : position + header.length], read_headers=skip_headers):
             read = _read(each) if each.offset >= start_offset else None
             if read is not None:
                 found.append(read)

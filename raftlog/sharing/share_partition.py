@@ -174,6 +174,8 @@ class SharePartition:
 
     def _archive(self, first_offset: int, end_offset: int) -> None:
         """Archive what is available of these offsets, even beyond the end. It is not written: the log says it."""
+        if first_offset >= end_offset:
+            return
         self._ranges.extend(end_offset)
         for _, each in self._ranges.cut([(first_offset, end_offset)]):
             if each.is_available:

@@ -42,12 +42,12 @@ INCARNATIONS: Final = "broker.incarnations"
 """The property of meta.properties that names the processes which had the folder open."""
 MAX_INCARNATIONS: Final = 100
 """Most ids in it. If more processes in a row could not register, the ids between the first and the last are dropped."""
-_RENAMED: Final = re.compile(rf"\.[0-9a-f]{{32}}{DELETED_SUFFIX}$")
+_RENAMED: Final = re.compile(rf"\.[0-9a-f]{{32}}{DELETED_SUFFIX}\Z")
 """A folder of another name may be an operator's."""
 _DATA: Final = frozenset(
     {RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANER_OFFSETS, CLEAN_SHUTDOWN, METADATA_FOLDER}
 )
-_FOLDER_OF_DATA: Final = re.compile(r".-(\d+|delete|stray)$", re.ASCII)
+_FOLDER_OF_DATA: Final = re.compile(r".-(\d+|delete|stray)\Z", re.ASCII)
 MAX_FILE_NAME_BYTES: Final = 255
 """Bytes of a file's name on the usual file systems; topics' names are ASCII."""
 

@@ -10,10 +10,13 @@ import base64
 import io
 import json
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import fastavro
 import pyarrow as pa
+from fastavro._read_py import schemaless_reader as in_python
 
 from raftlog.tables.misfits import Misfit
 from raftlog.tables.readers import MAX_DEPTH, Columns
@@ -52,31 +55,26 @@ class Column(NamedTuple):
 
 
 class _Types(NamedTuple):
-    """The types with names in a schema, and the count of its columns."""
+    """The types with names in a schema, the count of its columns, and the records that become text."""
 
     named: dict[str, Any]
     columns: Columns
+    cut: set[str]
 
 
 class AvroReader:
-    """Reads the values of one schema. Raise Misfit for a schema that is none."""
+    """Reads the values of one schema. Any exception means that the schema cannot be used."""
 
     def __init__(self, text: str, references: Sequence[str] = ()) -> None:
         named: dict[str, Any] = {}
-        try:
-            for each in references:
-                fastavro.parse_schema(json.loads(each), named_schemas=named)
-            self._schema = fastavro.parse_schema(json.loads(text), named_schemas=named)
-            column = _column(self._schema, _Types(named, Columns()), ())
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            fastavro.schema.SchemaParseException,
-        ) as error:
-            raise Misfit(f"its schema cannot be used: {error}") from None
+        empty: dict[str, bool] = {}
+        for each in (*references, text):
+            self._schema = fastavro.parse_schema(json.loads(each), named_schemas=named)
+            _check_arrays(self._schema, empty)
+        types = _Types(named, Columns(), set())
+        column = _column(self._schema, types, ())
+        # the compiled reader has no limit of levels: a record within itself could end the process
+        self._decode = in_python if types.cut else fastavro.schemaless_reader
         is_record = pa.types.is_struct(column.type)
         self.type = column.type if is_record else pa.struct([pa.field("value", column.type)])
         convert = column.convert or _same
@@ -87,13 +85,9 @@ class AvroReader:
         return self, payload
 
     def read(self, payload: bytes) -> Any:
-        """Return a value as a dict of Arrow's values. Raise Misfit."""
+        """Return a value as a dict of Arrow's values. Any exception means that it does not fit."""
         stream = io.BytesIO(payload)
-        try:
-            found = fastavro.schemaless_reader(stream, self._schema, None)
-            row = self._convert(found)
-        except Exception as error:  # whatever the bytes make fastavro do
-            raise Misfit(f"its bytes are not of its schema: {type(error).__name__}: {error}") from None
+        row = self._convert(self._decode(stream, self._schema, None))
         if stream.tell() != len(payload):
             raise Misfit(f"{len(payload) - stream.tell()} bytes follow its value")
         return row
@@ -113,11 +107,11 @@ def _column(node: Any, types: _Types, within: tuple[str, ...]) -> Column:
     if isinstance(kind, dict | list) or kind in types.named:
         return _column(kind, types, within)
     if logical == "decimal":
-        precision, scale = node["precision"], node.get("scale", 0)
+        precision, scale = node["precision"], int(node.get("scale", 0))
         return (
             Column(pa.decimal128(precision, scale))
             if precision <= MAX_PRECISION
-            else Column(pa.string(), str)
+            else Column(pa.string(), partial(_long_decimal, precision, scale))
         )
     if logical in _AS_TEXT:
         return Column(pa.string(), _as_text)
@@ -149,6 +143,7 @@ def _record(node: Any, types: _Types, within: tuple[str, ...]) -> Column:
     name = node["name"]
     fields = node["fields"]
     if name in within or (within and not fields) or len(within) >= MAX_DEPTH:
+        types.cut.add(name)
         return Column(pa.string(), _as_json)
     types.columns.add((each["name"] for each in fields), name)
     columns = {each["name"]: _column(each["type"], types, (*within, name)) for each in fields}
@@ -174,6 +169,39 @@ def _map(values: Column) -> Column:
         pa.map_(pa.string(), values.type),
         lambda value: [(key, convert(each)) for key, each in value.items()],
     )
+
+
+def _check_arrays(node: Any, empty: dict[str, bool]) -> None:
+    """Raise ValueError for an array of items without bytes: a few bytes could count any number of them."""
+    if isinstance(node, list):
+        for each in node:
+            _check_arrays(each, empty)
+    elif isinstance(node, dict):
+        if node["type"] == "array" and _is_empty(node["items"], empty):
+            raise ValueError("it has an array of items that take no bytes")
+        for each in (node["type"], node.get("items"), node.get("values"), node.get("fields")):
+            _check_arrays(each, empty)
+        _is_empty(node, empty)
+
+
+def _is_empty(node: Any, empty: dict[str, bool]) -> bool:
+    """Return whether the values of a schema take no bytes. `empty` has that of the named types so far."""
+    if not isinstance(node, dict):
+        return node == "null" or (isinstance(node, str) and empty.get(node, False))
+    name, kind = node.get("name", ""), node["type"]
+    if kind in ("record", "error") and name not in empty:
+        empty[name] = False  # within itself
+        empty[name] = all(_is_empty(each["type"], empty) for each in node["fields"])
+    elif kind == "fixed":
+        empty[name] = node["size"] == 0
+    return empty[name] if name in empty else _is_empty(kind, empty)
+
+
+def _long_decimal(precision: int, scale: int, value: Decimal) -> str:
+    """Return a decimal that no column has room for. Raise Misfit if fastavro rounded it to the schema's precision."""
+    if value.as_tuple().exponent != -scale:
+        raise Misfit(f"a decimal is longer than its precision of {precision}")
+    return str(value)
 
 
 def _same(value: Any) -> Any:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from raftlog.client.fetching import APPEND_TIME
 from raftlog.records.batch import Record
 from raftlog.tables.misfits import DeadLetter, Misfit
-from raftlog.tables.values import Values
+from raftlog.tables.values import UNFIT, Values
 
 MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
 """The end of the year 9999."""
@@ -110,7 +110,7 @@ class Rows:
         extra = [] if schema is BASE else [decoded]
         try:
             return record_batch(schema, base_columns(partition, fitting), *extra)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        except UNFIT:
             kept = [
                 number
                 for number, each in enumerate(decoded)
@@ -123,7 +123,7 @@ class Rows:
         """Return whether Arrow takes a value, such as a decimal of the right precision; else keep a dead letter."""
         try:
             pa.array([value], values.type)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        except UNFIT as error:
             self._dead.append(DeadLetter(partition, *record, f"its value fits into no column: {error}"))
             return False
         return True

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.json_schemas import NOTES, Parsed, resolve
 from raftlog.schemas.json_texts import loaded
 from raftlog.schemas.schema import Named
@@ -39,16 +38,11 @@ class Column(NamedTuple):
 
 
 class JsonReader:
-    """Reads the values of one schema. Raise Misfit for a schema that is none."""
+    """Reads the values of one schema. Any exception means that the schema cannot be used."""
 
     def __init__(self, text: str, references: Sequence[Named] = ()) -> None:
-        try:
-            parsed = Parsed(loaded(text), {each.name: loaded(each.text) for each in references})
-            column = _Reading(parsed).column(parsed.root, parsed.root, ())
-        except SchemaError as error:
-            raise Misfit(f"its schema cannot be used: {error}") from None
-        except (TypeError, AttributeError, KeyError, ValueError, RecursionError) as error:
-            raise Misfit(f"its schema cannot be used: {error}") from None
+        parsed = Parsed(loaded(text), {each.name: loaded(each.text) for each in references})
+        column = _Reading(parsed).column(parsed.root, parsed.root, ())
         self._is_object = pa.types.is_struct(column.type)
         self.type = column.type if self._is_object else pa.struct([pa.field("value", column.type)])
         self._convert = column.convert
@@ -58,7 +52,7 @@ class JsonReader:
         return self, payload
 
     def read(self, payload: bytes) -> Any:
-        """Return a value as a dict of Arrow's values. Raise Misfit."""
+        """Return a value as a dict of Arrow's values. Any exception means that it does not fit."""
         try:
             found = msgspec.json.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -192,9 +186,13 @@ def _integer(value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     if type(value) is int:
-        if abs(value) > 1 << 53 and int(float(value)) != value:
-            raise Misfit(f"{value} has more digits than a double")
-        return float(value)
+        try:
+            found = float(value)
+        except OverflowError:
+            raise Misfit(f"{_as_text(value)[:100]} is greater than any double") from None
+        if int(found) != value:
+            raise Misfit(f"{_as_text(value)[:100]} has more digits than a double")
+        return found
     return _FLOAT(value)
 
 

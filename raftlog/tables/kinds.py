@@ -8,7 +8,7 @@ from raftlog.tables.registry import RegisteredSchema
 
 
 def new_reader(schema: RegisteredSchema) -> Reader:
-    """Return the reader of a schema. Raise Misfit if there is none."""
+    """Return the reader of a schema. Raise Misfit if there is none, and anything for a text that is no schema."""
     match schema.kind:
         case "AVRO":
             from raftlog.tables.avro_values import AvroReader

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raftlog.records.batch import Record
+
+MAX_REASON: Final = 1_000
+"""Characters. A reason may quote a value."""
 
 
 class Misfit(Exception):
     """A value is not what its schema says, or the table has no column for it. The message is for the dead letter."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason[:MAX_REASON].encode(errors="backslashreplace").decode())
 
 
 class DeadLetter(NamedTuple):

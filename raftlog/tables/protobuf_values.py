@@ -13,10 +13,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.schema import Named
 from raftlog.tables.misfits import Misfit
 from raftlog.tables.proto_files import load_file
@@ -26,6 +24,9 @@ MAX_INDEXES: Final = 64
 """Of messages within messages."""
 VARINT_MAX_BYTES: Final = 5
 TIMESTAMP: Final = "google.protobuf.Timestamp"
+MIN_SECONDS: Final = -62_135_596_800
+MAX_SECONDS: Final = 253_402_300_799
+"""The years 1 to 9999."""
 WRAPPERS: Final = frozenset(
     f"google.protobuf.{each}Value"
     for each in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -55,15 +56,10 @@ class Column(NamedTuple):
 
 
 class ProtobufReader:
-    """Reads the values of one schema, a file of messages. Raise Misfit for a schema that is none."""
+    """Reads the values of one schema, a file of messages. Any exception means that the schema cannot be used."""
 
     def __init__(self, text: str, references: Sequence[Named] = ()) -> None:
-        try:
-            self._file = load_file(text, references)
-        except SchemaError as error:
-            raise Misfit(f"its schema cannot be used: {error}") from None
-        except (TypeError, ValueError, KeyError, DecodeError) as error:
-            raise Misfit(f"its schema cannot be used: {error}") from None
+        self._file = load_file(text, references)
         self._messages: dict[tuple[int, ...], MessageReader] = {}
 
     def part(self, payload: bytes) -> tuple[MessageReader, bytes]:
@@ -86,28 +82,20 @@ class ProtobufReader:
 
 
 class MessageReader:
-    """Reads the values of one message. Raise Misfit for a message without columns."""
+    """Reads the values of one message. Any exception means that the message has no columns."""
 
     def __init__(self, message: Descriptor) -> None:
-        try:
-            self.type, self._convert = _struct(message, (), Columns())
-        except ValueError as error:
-            raise Misfit(f"its schema cannot be used: {error}") from None
+        self.type, self._convert = _struct(message, (), Columns())
         self._class = GetMessageClass(message)
 
     def read(self, payload: bytes) -> Any:
-        """Return a value as a dict of Arrow's values. Raise Misfit."""
-        try:
-            message = self._class.FromString(payload)
-            size = message.ByteSize()
-            message.DiscardUnknownFields()
-            if message.ByteSize() < size:
-                raise Misfit("it has fields that are not in its schema")
-            return self._convert(message)
-        except Misfit:
-            raise
-        except Exception as error:  # whatever the bytes make the package do
-            raise Misfit(f"its bytes are not of its schema: {type(error).__name__}: {error}") from None
+        """Return a value as a dict of Arrow's values. Any exception means that it does not fit."""
+        message = self._class.FromString(payload)
+        size = message.ByteSize()
+        message.DiscardUnknownFields()
+        if message.ByteSize() < size:
+            raise Misfit("it has fields that are not in its schema")
+        return self._convert(message)
 
 
 def split_indexes(payload: bytes) -> tuple[tuple[int, ...], bytes]:
@@ -137,9 +125,7 @@ def _message_column(message: Descriptor, within: tuple[str, ...], columns: Colum
     """Return the column of a message in a field. `within` has the names of the messages around it."""
     name = message.full_name
     if name == TIMESTAMP:
-        return Column(
-            pa.timestamp("us", tz="UTC"), lambda value: value.seconds * 1_000_000 + value.nanos // 1000
-        )
+        return Column(pa.timestamp("us", tz="UTC"), _microseconds)
     if name in WRAPPERS:
         plain = _value_column(message.fields_by_name["value"], within, columns)
         return Column(plain.type, lambda value: plain.convert(value.value))
@@ -201,6 +187,13 @@ def _names(enum: EnumDescriptor) -> Convert:
 
 def _key(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _microseconds(at: Any) -> int:
+    """Return the time of a Timestamp. Raise Misfit outside of the years that Protobuf allows."""
+    if not MIN_SECONDS <= at.seconds <= MAX_SECONDS or not 0 <= at.nanos < 1_000_000_000:
+        raise Misfit(f"{at.seconds} s and {at.nanos} ns are no timestamp of the years 1 to 9999")
+    return int(at.seconds * 1_000_000 + at.nanos // 1000)
 
 
 def _same(value: Any) -> Any:

@@ -15,21 +15,21 @@ MAX_DEPTH: Final = 32
 
 
 class Part(Protocol):
-    """Reads the values of one type of a schema."""
+    """Reads the values of one type of a schema. Methods may raise anything: whatever bytes make a package do."""
 
     @property
     def type(self) -> pa.StructType:
         """The fields of the column."""
 
     def read(self, payload: bytes) -> Any:
-        """Return a value as a dict of Arrow's values. Raise Misfit."""
+        """Return a value as a dict of Arrow's values."""
 
 
 class Reader(Protocol):
-    """Reads the values of one schema."""
+    """Reads the values of one schema. Methods may raise anything."""
 
     def part(self, payload: bytes) -> tuple[Part, bytes]:
-        """Return the reader of a value, by what its bytes begin with, and the bytes for it. Raise Misfit."""
+        """Return the reader of a value, by what its bytes begin with, and the bytes for it."""
 
 
 class Columns:

@@ -18,6 +18,9 @@ from raftlog.tables.registry import RegisteredSchema
 
 PREFIX: Final = struct.Struct(">bI")
 """The zero byte, and the id of the schema."""
+UNUSABLE: Final = "its schema cannot be used"
+UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow raises for values that it does not take."""
 
 
 class Schemas(Protocol):
@@ -50,7 +53,10 @@ class Values:
             raise Misfit("its value does not begin with the id of a schema")
         _, schema_id = PREFIX.unpack_from(value)
         part, payload = self.part(schema_id, value[PREFIX.size :])
-        return part.read(payload)
+        try:
+            return part.read(payload)
+        except Exception as error:
+            raise _misfit("its bytes are not of its schema", error) from None
 
     def part(self, schema_id: int, payload: bytes) -> tuple[Part, bytes]:
         """Return the reader of a value by the bytes after its id. The column has its fields from now on.
@@ -60,7 +66,10 @@ class Values:
         found = self._readers.get(schema_id) or self._find_reader(schema_id)
         if isinstance(found, str):
             raise Misfit(found)
-        part, rest = found.part(payload)
+        try:
+            part, rest = found.part(payload)
+        except Exception as error:
+            raise _misfit(UNUSABLE, error) from None
         if part not in self._parts:
             self._parts[part] = self._add_columns(schema_id, part)
         if reason := self._parts[part]:
@@ -82,8 +91,10 @@ class Values:
             return f"the registry has no schema {schema_id}"
         try:
             found: Reader | str = new_reader(schema)
-        except Misfit as misfit:
-            found = f"schema {schema_id}: {misfit}"
+        except ImportError:
+            raise
+        except Exception as error:
+            found = f"schema {schema_id}: {_misfit(UNUSABLE, error)}"
         self._readers[schema_id] = found
         return found
 
@@ -97,6 +108,11 @@ class Values:
             return f"schema {schema_id}: the column lacks its fields"
         self.type = found
         return ""
+
+
+def _misfit(what: str, error: Exception) -> Misfit:
+    """Return why a value or schema does not fit, so that no bytes of a record can end a table."""
+    return error if isinstance(error, Misfit) else Misfit(f"{what}: {type(error).__name__}: {error}")
 
 
 def merged(there: pa.DataType, new: pa.DataType, path: str) -> Any:

@@ -13,9 +13,9 @@ from raftlog.testing.cluster import Cluster
 from raftlog.testing.node_process import NodeProcess
 
 NO_SETTING: Final = re.compile(
-    "OPTS$|LOG4J|^JMX_|^VERSION$|^CREATE_TOPICS$|^REST_|^SCHEMA_REGISTRY_|^(NODE|BROKER)_ID$|^PROCESS_ROLES$"
-    "|^(METADATA_)?LOG_DIRS?$|^(ADVERTISED_)?LISTENERS$|^LISTENER_SECURITY_PROTOCOL_MAP$"
-    "|^INTER_BROKER_LISTENER_NAME$|^CONTROLLER_LISTENER_NAMES$|^CONTROLLER_QUORUM_|^ZOOKEEPER_"
+    r"OPTS\Z|LOG4J|^JMX_|^VERSION\Z|^CREATE_TOPICS\Z|^REST_|^SCHEMA_REGISTRY_|^(NODE|BROKER)_ID\Z|^PROCESS_ROLES\Z"
+    r"|^(METADATA_)?LOG_DIRS?\Z|^(ADVERTISED_)?LISTENERS\Z|^LISTENER_SECURITY_PROTOCOL_MAP\Z"
+    r"|^INTER_BROKER_LISTENER_NAME\Z|^CONTROLLER_LISTENER_NAMES\Z|^CONTROLLER_QUORUM_|^ZOOKEEPER_"
 )
 """Variables of Java, of other programs, and of where the container is: what it has and where it listens."""
 SIGNS: Final = {1: ".", 2: "_", 3: "-"}

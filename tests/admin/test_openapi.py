@@ -32,3 +32,9 @@ async def test_the_document_is_made_once_and_not_on_the_loop() -> None:
     assert set(texts) == {msgspec.json.encode(document(ROUTES))}
     assert len(routes.threads) == 1
     assert routes.threads[0] is not threading.current_thread()
+
+
+def test_patterns_are_those_of_json_schema() -> None:
+    r"""Python's `\Z` is `$` there."""
+    text = msgspec.json.encode(document(ROUTES)).decode()
+    assert ("^(earliest|latest|[0-9]{1,18})$" in text, r"\\Z" in text) == (True, False)

@@ -136,6 +136,11 @@ def test_mistakes_are_refused_before_the_stream_begins(topic: Topic) -> None:
     assert topic.node.get(f"{at}?start=x").status == 400
     assert topic.node.get(f"{at}?key={'x' * 201}").status == 400
     assert topic.node.get("/v1/topics/nothing/records/scan").status == 404
+    at_end = "latest%0A"  # Python's $ matches before a newline, too
+    for where in (f"start={at_end}", f"end={at_end}", "resume=0:0%0A", "start=-1%0A"):
+        assert topic.node.get(f"{at}?{where}").status == 400, where
+    assert topic.node.get(f"/v1/topics/{topic.name}/partitions/0/records?offset={at_end}").status == 400
+    assert topic.node.get(f"/v1/topics/{topic.name}/records?start=0:{at_end}").status == 400
 
 
 def test_oldest_scan_of_a_caller_gives_way(topic: Topic) -> None:

@@ -77,6 +77,22 @@ async def test_parts_are_begun_together_and_no_more_than_may_wait() -> None:
     assert 1 < most <= PARTS_TOGETHER
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_only_coroutines_of_several_parts_run_as_tasks(count: int) -> None:
+    """A part alone is awaited as it is, and what is known at once needs no turn of the loop."""
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def work(part: int) -> int:
+        tasks.append(asyncio.current_task())
+        return part
+
+    assert await together(Env(), range(count), work) == [(each, each) for each in range(count)]
+    mine = [each for each in tasks if each is asyncio.current_task()]
+    assert len(mine) == (1 if count == 1 else 0)
+    known = [GroupIdNotFound(), 7]
+    assert await together(Env(), range(2), lambda part: known[part]) == list(enumerate(known))
+
+
 async def test_an_error_of_a_part_holds_neither_the_part_nor_its_request() -> None:
     """Else a request with many errors stays in memory until the collector of cycles comes by."""
 

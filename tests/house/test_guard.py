@@ -103,8 +103,7 @@ OURS = {
 """Callbacks outside a guard. Their failure ends the node on purpose: our own invariant is broken."""
 
 TASKS = {
-    "raftlog/broker/handlers/shared/share_reader.py: self._get(partition)": "its request awaits it",
-    "raftlog/broker/handlers/shared/share_requests.py: _acknowledge(broker, message, refused, part)": "as above",
+    "raftlog/broker/long_work/turns.py: work": "its request awaits it",
     "raftlog/broker/handlers/delete_groups.py: _finish(broker, group_id, begun)": "as above",
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
     "raftlog/admin/schema_registry/server.py: store.follow()": "catches its log's failures, and reads again",

@@ -20,6 +20,7 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.broker.context import RequestContext
+from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
 from raftlog.broker.handlers import share_fetch
 from raftlog.broker.handlers.shared.fetch_reader import ColdRead
 from raftlog.metadata.controller_api import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
@@ -274,6 +275,20 @@ def test_a_fetch_waits_for_records() -> None:
         began_at = loop.time()
         assert acquired(await a.fetch(max_wait=3_000, max_records=0)) == []
         assert loop.time() - began_at >= 3.0
+
+    run_scenario(scenario)
+
+
+def test_share_partitions_in_use_are_opened_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records leave soon after they are committed: no task, no lock and no turn for what has its state."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        with monkeypatch.context() as patch:
+            patch.setattr(LedSharePartitions, "get", None)
+            await produce(cluster, 1)
+            assert acquired(await a.fetch()) == [(0, 2, 1)]
+        assert code_of(await a.acknowledge((0, 2, [ACCEPT]))) == 0
 
     run_scenario(scenario)
 

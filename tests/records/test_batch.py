@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +20,10 @@ from raftlog.records.batch import (
     check_crc,
     iter_records,
     new_record,
+    read_all_headers,
     read_end_marker,
     read_header,
+    skip_headers,
 )
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.kit.examples import examples
@@ -112,3 +116,13 @@ def test_an_end_marker_comes_back(commit: bool) -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (77, 3, -1)
     assert read_end_marker(batch) == EndTransactionMarker(commit, 12)
     assert next(iter(MemoryRecords(batch).next_batch())).key == (b"\0\0\0\1" if commit else b"\0\0\0\0")
+
+
+def test_a_header_name_that_is_not_utf_8_is_read_as_java_clients_read_it() -> None:
+    """One such record must not end all readers of its partition."""
+    record = new_record(b"k", b"v", timestamp=0, headers=(("name", b"x"),))
+    batch = build_batch([record]).replace(b"name", b"\xff\xfeab")
+    assert next(iter_records(batch)).headers == (("\ufffd\ufffdab", b"x"),)
+    assert next(iter_records(batch, read_headers=skip_headers)).headers == ()
+    with pytest.raises(CorruptMessage, match="at most 0"):
+        next(iter_records(batch, read_headers=partial(read_all_headers, most=0)))

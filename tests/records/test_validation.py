@@ -16,6 +16,7 @@ from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from raftlog.records.header import validate_produced
 from raftlog.records.raw_records import rebuild_batch
 from raftlog.records.validation import (
+    HEADERS_PER_PART,
     MAX_DECOMPRESSION_RATIO,
     MAX_RECORD_ERRORS,
     MAX_RECORDS,
@@ -347,3 +348,13 @@ def test_what_would_take_long_is_not_checked_at_once() -> None:
         with pytest.raises(NeedsStepwiseValidation):
             checked(batch, KEYED)
         walked(batch, KEYED)
+
+
+def test_a_record_of_very_many_headers_takes_many_steps() -> None:
+    """16 MB of them, which compress to 16 KB, took the event loop for seconds."""
+    heavy = new_record(b"k", b"v", timestamp=NOW_MS, headers=(("", None),) * 40_000)
+    batch = build_batch([heavy, *records(1)], codec=ZSTD)
+    _, turns = walked(batch)
+    assert turns >= 40_000 // (RECORDS_PER_STEP * HEADERS_PER_PART)
+    with pytest.raises(NeedsStepwiseValidation):
+        validate_small_batch(header_of(batch), batch, LAWS)

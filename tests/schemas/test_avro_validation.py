@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftlog.records.varint import write_varint
 from raftlog.schemas import avro_schemas
-from raftlog.schemas.avro_validation import NotOfSchema
+from raftlog.schemas.avro_validation import NotOfSchema, TooManySteps
 from raftlog.schemas.avro_validation import check_payload as check_within
 
 FULL = {
@@ -48,8 +49,16 @@ RECORDS = st.fixed_dictionaries(
 STEPS = 10_000
 
 
-def check_payload(schema: Any, content: bytes) -> None:
-    check_within(schema, content, max_steps=STEPS)
+def check_payload(schema: Any, content: bytes) -> tuple[int, int]:
+    """Return the steps and the slices of a check."""
+    slices = 1
+    steps = check_within(schema, content, max_steps=STEPS)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, slices
+        slices += 1
 
 
 def parsed(schema: Any) -> Any:
@@ -91,11 +100,11 @@ def test_any_bytes_are_data_or_are_not(content: bytes) -> None:
         ("bytes", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
         (["null", "int"], b"\x04"),
         ({"type": "enum", "name": "E", "symbols": ["X"]}, b"\x02"),
-        ({"type": "array", "items": "null"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\0"),
+        ({"type": "array", "items": "int"}, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\0"),
     ],
 )
 def test_hostile_bytes_are_refused_soon(schema: Any, content: bytes) -> None:
-    """An array of nulls may claim 2^62 items in ten bytes."""
+    """An array may claim 2^62 items in ten bytes."""
     with pytest.raises(NotOfSchema):
         check_payload(parsed(schema), content)
 
@@ -106,3 +115,25 @@ def test_data_is_nested_no_deeper_than_a_limit() -> None:
     check_payload(parsed(schema), b"\x02" * 50 + b"\0")
     with pytest.raises(NotOfSchema, match="nested deeper than 200"):
         check_payload(parsed(schema), b"\x02" * 5_000 + b"\0")
+
+
+NOTHING = {"type": "record", "name": "N", "fields": [{"name": "a", "type": "null"}]}
+
+
+@pytest.mark.parametrize("items", ["null", NOTHING, {"type": "fixed", "name": "F", "size": 0}])
+def test_items_that_take_no_bytes_are_one_step(items: Any) -> None:
+    """Ten bytes may claim 2^62 of them, and are data of the schema."""
+    schema = parsed({"type": "array", "items": items})
+    assert check_payload(schema, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01\0")[0] <= 3
+
+
+def test_a_check_yields_after_each_slice_and_has_an_end() -> None:
+    """One record may take seconds, in which other work waits."""
+    schema = parsed({"type": "array", "items": "long"})
+    count = bytearray()
+    write_varint(count, 5_000)
+    assert check_payload(schema, bytes(count) + bytes(5_000) + b"\0") == (5_001, 6)
+    count.clear()
+    write_varint(count, STEPS)
+    with pytest.raises(TooManySteps):
+        check_payload(schema, bytes(count) + bytes(STEPS) + b"\0")

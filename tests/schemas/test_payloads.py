@@ -145,12 +145,46 @@ def test_long_names_of_fields_are_counted() -> None:
         read_avro({"type": "array", "items": record}, b"\xa0\x9c\x01" + b"\x00")
 
 
-def test_long_payloads_are_read_in_slices() -> None:
-    """Other requests get the loop between two slices."""
-    schema = {"type": "array", "items": "long"}
-    payload = written(schema, list(range(9_000)))
-    value, slices = run(avro_payloads.read(payload, avro_schemas.parse(json.dumps(schema), ())))
-    assert (len(value), slices > 40) == (9_000, True)
+@pytest.mark.parametrize(
+    ("item", "payload"),
+    [
+        ({"type": "enum", "name": "E", "symbols": ["A" * 100_000]}, b"\xd0\x0f" + b"\0" * 1_001),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 1000, "scale": 1000},
+            b"\xa0\x1f" + b"\x02\x01" * 2_000 + b"\0",
+        ),
+    ],
+)
+def test_what_a_schema_adds_to_a_payload_is_counted(item: Any, payload: bytes) -> None:
+    """A symbol of an enum and the zeros of a decimal take a byte or two of a payload."""
+    with pytest.raises(Undecodable, match=f"more than {MAX_CHARS} characters"):
+        read_avro({"type": "array", "items": item}, payload)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_names_of_the_numbers_of_a_protobuf_enum_are_counted(*, packed: bool) -> None:
+    """A byte of a payload stands for the whole name."""
+    name = "A" * 10_000
+    text = f'syntax = "proto3"; enum Colour {{ {name} = 0; }} message M {{ repeated Colour all = 1; }}'
+    types = protobuf_payloads.Types(protobuf_schemas.parse(text, ()), [])
+    payload = b"\0" + (b"\x0a\x7f" + b"\0" * 127 if packed else b"\x08\0" * 127)
+    with pytest.raises(Undecodable, match=f"more than {MAX_CHARS} characters"):
+        run(protobuf_payloads.read(payload, types))
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": "array", "items": "long"}, list(range(9_000))),
+        ({"type": "map", "values": "int"}, {str(each): each for each in range(9_000)}),
+        ({"type": "array", "items": "string"}, ["x" * 1_000] * 900),
+    ],
+)
+def test_long_payloads_are_read_in_slices(schema: Any, value: Any) -> None:
+    """Other requests get the loop between two slices, of arrays, of maps and of long texts."""
+    payload = written(schema, value)
+    found, slices = run(avro_payloads.read(payload, avro_schemas.parse(json.dumps(schema), ())))
+    assert (found, slices > 20) == (value, True)
 
 
 @settings(max_examples=300)

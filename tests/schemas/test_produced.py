@@ -24,7 +24,6 @@ from raftlog.schemas.produced import (
 
 GUID = bytes(range(16))
 NULLS = AvroText('{"type":"array","items":"null"}', ())
-A_MILLION_NULLS = b"\x80\x89\x7a\0"
 
 
 def framed(schema_id: int, payload: bytes = b"") -> bytes:
@@ -92,12 +91,31 @@ def test_a_batch_refers_to_a_limited_number_of_schemas(monkeypatch: pytest.Monke
         run(find_uses(values(*(framed(each) for each in range(4)))))
 
 
-def test_a_header_name_that_is_no_text_is_the_records_fault() -> None:
-    """CORRUPT_MESSAGE would have the client send it for ever."""
+def test_a_header_name_that_is_no_text_is_another_header() -> None:
+    """Only two names are looked for."""
     batch = build_batch([new_record(b"k", framed(1), timestamp=0, headers=(("name", b""),))])
     broken = memoryview(batch.replace(b"name", b"\xff\xff\xff\xff"))
-    with pytest.raises(InvalidRecord):
-        run(find_uses(ProducedBatch(broken, ("value",), 1_000)))
+    uses = run(find_uses(ProducedBatch(broken, ("value",), 1_000)))[0]
+    assert uses.schemas == (SchemaUse("value", 1),)
+
+
+def test_headers_count_as_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header takes two bytes, so a small batch may have millions of them."""
+    monkeypatch.setattr(produced, "STEPS_PER_SLICE", 1_000)
+    record = new_record(b"k", framed(1), timestamp=0, headers=(("", None),) * 1_000)
+    batch = batch_of(*[record] * 20)
+    assert run(find_uses(batch))[1] >= 10
+    assert run(record_errors(batch, SchemaFaults({})))[1] >= 10
+    record = record._replace(headers=(("", None),) * (produced.MAX_HEADERS + 1))
+    with pytest.raises(InvalidRecord, match="10001 headers"):
+        run(find_uses(batch_of(record)))
+
+
+def test_bytes_count_as_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large records are copied."""
+    monkeypatch.setattr(produced, "STEPS_PER_SLICE", 1_000)
+    batch = values(*[framed(1, bytes(100_000))] * 40)._replace(plain_bytes=1 << 23)
+    assert run(find_uses(batch))[1] >= 4
 
 
 def payload_check(text: AvroText = NULLS) -> PayloadCheck:
@@ -105,39 +123,35 @@ def payload_check(text: AvroText = NULLS) -> PayloadCheck:
 
 
 def test_the_data_of_a_batch_takes_a_limited_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nine bytes claim a million values, so a batch of a megabyte could take a thread for days."""
-    monkeypatch.setattr(produced, "MAX_RECORD_STEPS", 1_000)
+    """A compressed batch of a few bytes may have very many values. The reason says what helps."""
     monkeypatch.setattr(produced, "MAX_BATCH_STEPS", 5_000)
-    monkeypatch.setattr(produced, "MOST_ERRORS", 1_000)
-    check = payload_check()
-    errors, _ = run(record_errors(values(*[framed(1, A_MILLION_NULLS)] * 100), check))
-    assert len(errors) == 100
-    assert errors[0][1] == "the value is no data of its schema: it has more than 1000 values"
-    assert errors[-1][1] == "the value cannot be checked: the batch takes more than 5000 steps"
-    assert check.steps < 7_000
+    check = payload_check(AvroText('{"type":"array","items":"long"}', ()))
+    errors, _ = run(record_errors(values(*[framed(1, b"\xd0\x0f" + bytes(1_001))] * 100), check))
+    assert [index for index, _ in errors] == list(range(4, 4 + produced.MOST_ERRORS))
+    assert "more than 5000 values" in errors[0][1]
+    assert errors[0][1].endswith("send smaller batches")
+    assert check.steps == 5_000
 
 
-def test_a_record_may_have_a_few_values_for_each_of_its_bytes() -> None:
-    """An array of longs is as long as its bytes; nulls take none, so a few bytes could keep a thread for a second."""
-    longs = AvroText('{"type":"array","items":"long"}', ())
-    many = b"\xc0\x9a\x0c" + b"\x02" * 100_000 + b"\0"
-    assert run(record_errors(values(framed(1, many)), payload_check(longs)))[0] == []
-    ((_, reason),) = run(record_errors(values(framed(1, A_MILLION_NULLS)), payload_check()))[0]
-    assert "it has more than 10032 values" in reason
+def test_wrong_data_counts_as_steps() -> None:
+    """Each of a batch's errors may take as many as right data."""
+    check = payload_check(AvroText('{"type":"array","items":"long"}', ()))
+    errors, _ = run(record_errors(values(framed(1, b"\xd0\x0f" + bytes(990))), check))
+    assert errors[0][1].endswith("the data is cut off")
+    assert check.steps > 990
 
 
-def test_parsing_schemas_counts_as_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records in turn of schemas that do not stay parsed: each record parses another."""
-    monkeypatch.setattr(produced, "MAX_PARSED", 1)
-    monkeypatch.setattr(produced, "MAX_BATCH_STEPS", 1_000)
+def test_the_schemas_of_a_batch_stay_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records in turn of more schemas than are kept between batches: each is parsed, and counted, once."""
+    monkeypatch.setattr(produced, "MAX_PARSED", 10)
     texts = {
         SchemaUse("value", each): AvroText(f'{{"type":"fixed","name":"F","size":{each}}}', ())
-        for each in (1, 2)
+        for each in range(1, 102)
     }
     check = PayloadCheck(texts, ParsedSchemas())
-    errors, _ = run(record_errors(values(*[framed(1, b"1"), framed(2, b"22")] * 50), check))
-    assert errors[0][1].endswith("the batch takes more than 1000 steps")
-    assert check.steps < 1_100
+    contents = [framed(each, b"1" * each) for each in range(1, 102)] * 5
+    assert run(record_errors(values(*contents), check))[0] == []
+    assert check.steps == sum(each.chars for each in texts.values()) + len(contents)
 
 
 def test_a_pass_yields_after_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:

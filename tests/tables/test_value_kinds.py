@@ -48,15 +48,23 @@ JSON_SCHEMA = {
 OTHER = '{"type": "object", "properties": {"x": {"type": "string"}}}'
 
 
-def json_row(schema: Any, value: Any) -> Any:
-    """Return a JSON value as Arrow has it in the columns of a schema."""
+def row(kind: str, text: str, payload: bytes, *references: Named) -> Any:
+    """Return a value as Arrow has it in the columns of a schema. Raise Misfit."""
     import pyarrow as pa
 
-    from raftlog.tables.json_values import JsonReader
+    from raftlog.pipeline.decoding import KnownSchemas
+    from raftlog.tables.registry import RegisteredSchema
+    from raftlog.tables.values import Values
 
-    reader = JsonReader(json.dumps(schema), [Named("other.json", OTHER)])
+    values = Values(KnownSchemas({1: RegisteredSchema(kind, text, references)}))
+    found = values.read(b"\0\0\0\0\1" + payload)
+    return pa.array([found], values.type).to_pylist()[0]
+
+
+def json_row(schema: Any, value: Any) -> Any:
+    """Return a JSON value as Arrow has it in the columns of a schema."""
     payload = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return pa.array([reader.read(payload)], reader.type).to_pylist()[0]
+    return row("JSON", json.dumps(schema), payload, Named("other.json", OTHER))
 
 
 def test_every_type_of_json_has_a_column() -> None:
@@ -98,6 +106,11 @@ def test_every_type_of_json_has_a_column() -> None:
         ({"id": True}, "another type"),
         ({"id": 1.5}, "another type"),
         ({"price": 2**53 + 1}, "more digits"),
+        (b'{"price": %d}' % 10**400, "greater than any double"),
+        (b'{"price": 1%s}' % (b"0" * 300 + b"1"), "more digits"),
+        (b'{"price": %s}' % (b"9" * 5000), "no JSON"),
+        (b'{"who": "\\ud800"}', "no JSON"),
+        (b'{"who": %s}' % (b"[" * 100_000), "no JSON"),
         ({"inner": {"deep": 1, "more": 2}}, "attribute 'more' is not in its schema"),
     ],
 )
@@ -158,10 +171,7 @@ def proto_reader(text: str = PROTO) -> Any:
 
 def proto_row(payload: bytes, text: str = PROTO) -> Any:
     """Return a Protobuf value as Arrow has it in the columns of a message."""
-    import pyarrow as pa
-
-    part, rest = proto_reader(text).part(payload)
-    return pa.array([part.read(rest)], part.type).to_pylist()[0]
+    return row("PROTOBUF", text, payload, *REFERENCES)
 
 
 def order(value: Any) -> bytes:
@@ -253,9 +263,7 @@ def test_protobuf_that_does_not_fit_says_why(payload: bytes, said: str) -> None:
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
 def test_a_schema_that_doubles_with_each_level_is_refused(kind: str) -> None:
     """Thirty types that hold the next one twice are a thousand million columns."""
-    from raftlog.tables.kinds import new_reader
     from raftlog.tables.misfits import Misfit
-    from raftlog.tables.registry import RegisteredSchema
 
     levels = range(29, -1, -1)
     avro: Any = "int"
@@ -273,7 +281,75 @@ def test_a_schema_that_doubles_with_each_level_is_refused(kind: str) -> None:
                             for each in range(30)) + "message M30 { optional int32 x = 1; }",
     }[kind]  # fmt: skip
     with pytest.raises(Misfit, match="5000 columns"):
-        new_reader(RegisteredSchema(kind, text)).part(b"\0")
+        row(kind, text, b"\0")
+
+
+def avro_row(type_: Any, payload: bytes) -> Any:
+    """Return what a record with a field of a type has in it."""
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "a", "type": type_}]}
+    return row("AVRO", json.dumps(schema), payload)["a"]
+
+
+@pytest.mark.parametrize("levels", [250, 100_000])
+def test_an_avro_value_that_is_nested_too_deeply_does_not_fit(levels: int) -> None:
+    """The compiled reader would recurse until the process ends, by a value of a few thousand bytes."""
+    from raftlog.tables.misfits import Misfit
+
+    tree = ["null", "Order"]
+    assert avro_row(tree, b"\2\2\0") == '{"a": {"a": null}}'
+    with pytest.raises(Misfit, match="RecursionError"):
+        avro_row(tree, b"\2" * levels + b"\0")
+    with pytest.raises(Misfit, match="RecursionError"):
+        avro_row("Order", b"\0")
+
+
+EMPTY = {"type": "record", "name": "Empty", "fields": [{"name": "n", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    "items", ["null", {"type": "fixed", "name": "F", "size": 0}, EMPTY, {**EMPTY, "fields": []}]
+)
+def test_an_avro_array_of_items_without_bytes_is_refused(items: Any) -> None:
+    """Seven bytes would make a list of a million million items."""
+    from raftlog.tables.misfits import Misfit
+
+    for type_ in ({"type": "array", "items": items}, ["int", {"type": "array", "items": items}]):
+        with pytest.raises(Misfit, match=r"schema 1: .*items that take no bytes"):
+            avro_row(type_, b"\x80\x80\x80\x80\x80\x40\0")
+    assert avro_row({"type": "array", "items": ["null", "int"]}, b"\4\0\2\4\0") == [None, 2]
+
+
+def test_an_avro_decimal_that_is_longer_than_its_schema_says_does_not_fit() -> None:
+    """fastavro rounds it to the precision. Up to 38 digits the column refuses it, beyond that it is text."""
+    from raftlog.tables.misfits import Misfit
+
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2}
+    assert avro_row(decimal, b"\2\x7b") == "1.23"
+    with pytest.raises(Misfit, match="precision of 40"):
+        avro_row(decimal, b"\x28" + b"\x7f" * 20)
+
+
+@pytest.mark.parametrize("seconds", [-62_135_596_801, 253_402_300_800, 2**63 - 1])
+def test_a_protobuf_timestamp_outside_of_its_years_does_not_fit(seconds: int) -> None:
+    """No reader of tables in Python could show it, and the largest fit into no column."""
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from raftlog.tables.misfits import Misfit
+
+    text = (
+        'import "google/protobuf/timestamp.proto"; message M { optional google.protobuf.Timestamp at = 1; }'
+    )
+    payload = Timestamp(seconds=seconds).SerializeToString()
+    with pytest.raises(Misfit, match="the years 1 to 9999"):
+        row("PROTOBUF", text, b"\0\x0a%c" % len(payload) + payload)
+
+
+def test_a_reason_can_be_written_whatever_it_quotes() -> None:
+    """A reason is a column of a table: UTF-8, and short beside its value."""
+    from raftlog.tables.misfits import MAX_REASON, Misfit
+
+    assert str(Misfit("\ud800")) == "\\ud800"
+    assert len(str(Misfit("x" * 10**6))) == MAX_REASON
 
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])

@@ -223,7 +223,7 @@ async def _checked(check: SchemaCheck, records: tuple[dict[str, int], ...]) -> b
     framed = [{field: b"\0" + each[field].to_bytes(4, "big") for field in each} for each in records]
     batch = memoryview(build_batch([new_record(each["key"], each["value"], timestamp=0) for each in framed]))
     try:
-        await check.check(CHECKED, BOTH, batch, 0, Account("batches", 1 << 20))
+        await check.check(CHECKED, BOTH, batch, 0, memory=Account("batches", 1 << 20))
     except InvalidRecord:
         return False
     return True

@@ -45,7 +45,7 @@ class Page(msgspec.Struct, forbid_unknown_fields=True):
     """The wanted part of a list. `page_token` comes from the `next` of the page before."""
 
     page_size: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_PAGE)] = DEFAULT_PAGE
-    page_token: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]*$")] = ""
+    page_token: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]*\Z")] = ""
 
 
 def image_of(call: Call) -> MetadataImage:

@@ -15,7 +15,7 @@ from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
 from raftlog.base.turns import in_slices
 from raftlog.base.types import NO_BROKER
-from raftlog.records.batch import Record, iter_records_from, open_batch
+from raftlog.records.batch import Record, iter_records_from, open_batch, skip_headers
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
 
@@ -59,7 +59,8 @@ async def _record(call: Call, offset: int) -> Record:
             batch = content[position : position + header.length]
             try:
                 _, plain = await call.node.offload(lambda: open_batch(batch, max_bytes=MAX_PLAIN_BYTES))  # noqa: B023 - awaited here
-                async for each in in_slices(call, iter_records_from(header, plain, offset), RECORDS_AT_ONCE):
+                records = iter_records_from(header, plain, offset, read_headers=skip_headers)
+                async for each in in_slices(call, records, RECORDS_AT_ONCE):
                     if each is not None:
                         if each.offset == offset:
                             return each

@@ -48,10 +48,10 @@ class Scanned(msgspec.Struct, forbid_unknown_fields=True):
     partition and the offset at which an earlier scan ended.
     """
 
-    start: Annotated[str, msgspec.Meta(pattern=r"^(earliest|latest|[@-]?[0-9]{1,18})$")] = "earliest"
-    end: Annotated[str, msgspec.Meta(pattern=r"^(latest|@?[0-9]{1,18})$")] = "latest"
+    start: Annotated[str, msgspec.Meta(pattern=r"^(earliest|latest|[@-]?[0-9]{1,18})\Z")] = "earliest"
+    end: Annotated[str, msgspec.Meta(pattern=r"^(latest|@?[0-9]{1,18})\Z")] = "latest"
     partition: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
-    resume: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{1,9}:[0-9]{1,18})?$")] = ""
+    resume: Annotated[str, msgspec.Meta(pattern=r"^([0-9]{1,9}:[0-9]{1,18})?\Z")] = ""
     key: Text = ""
     value: Text = ""
     header: Text = ""

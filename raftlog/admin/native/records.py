@@ -6,6 +6,7 @@ It shows records up to the high watermark, including those of open and aborted t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
@@ -27,7 +28,14 @@ from raftlog.base.turns import TurnCounter
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
-from raftlog.records.batch import BatchHeader, Buffer, Record, iter_records_from, open_batch
+from raftlog.records.batch import (
+    BatchHeader,
+    Buffer,
+    Record,
+    iter_records_from,
+    open_batch,
+    read_all_headers,
+)
 from raftlog.records.compression import NONE
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
@@ -47,6 +55,8 @@ STEP_BYTES: Final = 256
 """In this count, a batch, and a record that is passed over."""
 DECODED_STEP_BYTES: Final = 3 << 10
 """In this count, a record that is searched or decoded."""
+MAX_READ_HEADERS: Final = 10_000
+"""A record with more headers is unreadable here: each takes a microsecond of one turn."""
 LONGEST_WAIT_MS: Final = 10_000
 
 
@@ -57,7 +67,7 @@ class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
     the decoder of values, and of keys unless `decode_key` names another.
     """
 
-    offset: Annotated[str, msgspec.Meta(pattern="^(earliest|latest|[0-9]{1,18})$")] = "earliest"
+    offset: Annotated[str, msgspec.Meta(pattern=r"^(earliest|latest|[0-9]{1,18})\Z")] = "earliest"
     timestamp: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
     max_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 100
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)] = 1 << 20
@@ -240,7 +250,9 @@ class _Reading:
         return self._ended or count >= self._part.most or self.size >= self._part.room
 
     async def _read_batch(self, header: BatchHeader, batch: Buffer) -> None:
-        for record in iter_records_from(header, await self._opened(header, batch), self.next_offset):
+        plain = await self._opened(header, batch)
+        read_headers = partial(read_all_headers, most=MAX_READ_HEADERS)
+        for record in iter_records_from(header, plain, self.next_offset, read_headers=read_headers):
             if record is None:
                 await self._pace.count(STEP_BYTES)
                 continue

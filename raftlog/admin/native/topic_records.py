@@ -44,7 +44,7 @@ class Starts(msgspec.Struct, forbid_unknown_fields=True):
     record of that time or later. `decode`: the decoder of values, and of keys unless `decode_key` names another.
     """
 
-    start: Annotated[str, msgspec.Meta(max_length=MAX_CHARS, pattern=f"^{START}(,{START})*$")]
+    start: Annotated[str, msgspec.Meta(max_length=MAX_CHARS, pattern=rf"^{START}(,{START})*\Z")]
     max_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 100
     decode: Decoder | None = None
     decode_key: Decoder | None = None

@@ -34,7 +34,14 @@ from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import NewTopic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
-from raftlog.records.batch import ProducerIdAndSequence, Record, build_batch, iter_records, new_record
+from raftlog.records.batch import (
+    ProducerIdAndSequence,
+    Record,
+    build_batch,
+    iter_records,
+    new_record,
+    skip_headers,
+)
 from raftlog.records.header import HEADER_BYTES, iter_headers
 from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.sharing.dead_letter import DeadLetters
@@ -239,7 +246,7 @@ def _read_some(log: Log, offset: int, end_offset: int, readable_end: int) -> tup
     for position, header in iter_headers(view):
         next_offset = header.end_offset
         if not header.is_control:
-            records = iter_records(view[position : position + header.length])
+            records = iter_records(view[position : position + header.length], read_headers=skip_headers)
             found |= {each.offset: each for each in records if offset <= each.offset < end_offset}
     return found, next_offset
 

@@ -108,12 +108,27 @@ class LedSharePartitions:
             raise NotLeaderOrFollower
         return replica
 
+    def at_hand(self, key: SharePartitionKey) -> LedSharePartition | None:
+        """Return a share partition that has its state; None if `get` has to read it back. Raises like `replica`."""
+        replica, led = self.replica(key), self._led.get(key)
+        if led is None or led.leader_epoch != replica.leader_epoch or not led.is_loaded or _is_done(led):
+            return None
+        return self._used(led, replica)
+
+    def _used(self, led: LedSharePartition, replica: Partition) -> LedSharePartition:
+        led.advance_log_start(replica.log_start_offset)
+        if self._led.get(led.key) is led:
+            self._led[led.key] = self._led.pop(led.key)  # the last to be looked at for room
+        return led
+
     async def get(self, key: SharePartitionKey, *, checked: bool = False) -> LedSharePartition:
         """Return a share partition, with its state read back; if `checked`, with the state of now.
 
         Raises UnknownTopicId, UnknownTopicOrPartition, NotLeaderOrFollower, and what the share coordinator answers.
         Raises PolicyViolation if there are too many, all in use.
         """
+        if not checked and (at_hand := self.at_hand(key)) is not None:
+            return at_hand
         replica = self.replica(key)
         led = self._led.get(key)
         if led is None or led.leader_epoch != replica.leader_epoch or _is_done(led):
@@ -139,10 +154,7 @@ class LedSharePartitions:
             await led.check()
             if led.over is not None:
                 return await self.get(key)
-        led.advance_log_start(replica.log_start_offset)
-        if self._led.get(key) is led:
-            self._led[key] = self._led.pop(key)  # the last to be looked at for room
-        return led
+        return self._used(led, replica)
 
     def _make_room(self) -> None:
         """Drop a share partition that can make room, if there are as many as there may be. Raise PolicyViolation."""

@@ -10,22 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from raftlog.base.errors import InvalidRecord
+from raftlog.base.errors import InvalidRecord, LeaderNotAvailable, NotEnoughReplicas
 from raftlog.base.turns import each_part
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.broker.coordination.schema_reader import SchemaReader
 from raftlog.records.validation import schema_fields
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.produced import (
+    MAX_SCHEMA_CHARS,
+    MAX_SCHEMAS,
     AvroText,
-    Check,
     ParsedSchemas,
     PayloadCheck,
     ProducedBatch,
     SchemaFaults,
     SchemaUse,
+    Uses,
     find_uses,
     record_errors,
 )
@@ -40,11 +42,44 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-MAX_NAMED_CHARS: Final = 1024 * 1024
-"""Characters of a batch's schemas that are parsed for the names of their records. Protobuf takes 25 µs for each."""
+PARSED_BYTES: Final = 50
+"""Bytes of memory that a parsed schema takes for each of its characters."""
 SCHEMAS_AT_ONCE: Final = 10
 """Schemas that are looked up between two turns: an id may be registered under very many subjects."""
 TOPIC_NAME: Final = "TopicNameStrategy"
+
+
+class Client(Protocol):
+    """The sender of a batch."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still connected."""
+
+    def record_thread_time(self, seconds: float) -> None:
+        """Count the work for it by its quota."""
+
+
+class ThisBroker:
+    """The sender of batches that the broker writes itself (`Client`)."""
+
+    is_open = True
+
+    def record_thread_time(self, seconds: float) -> None:
+        """Count nothing."""
+
+
+class Work(NamedTuple):
+    """A batch to check, its topic with its config, its sender, and the account of the memory that it takes."""
+
+    topic: str
+    config: TopicConfig
+    batch: ProducedBatch
+    client: Client
+    memory: Account
+
+
+THIS_BROKER: Final = ThisBroker()
 
 
 class SchemaCheck:
@@ -53,50 +88,80 @@ class SchemaCheck:
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
         self._reader = SchemaReader(broker)
-        self._passing = asyncio.Lock()
-        """One batch is in memory, uncompressed. Nothing waits for another broker meanwhile."""
+        self._slicing = asyncio.Lock()
+        """One slice runs at a time, and batches take turns: each connection has one batch in work."""
+        self._naming = asyncio.Lock()
+        """So it is with names of records: a large Protobuf schema takes seconds, in one slice."""
         self._parsed = ParsedSchemas()
+        self._names: dict[bytes, frozenset[str] | str] = {}
+        """The names of records by the identities of their schemas, or why they are not known."""
 
     async def check(
-        self, topic: str, config: TopicConfig, records: memoryview, plain_bytes: int, memory: Account
+        self,
+        topic: str,
+        config: TopicConfig,
+        records: memoryview,
+        plain_bytes: int,
+        *,
+        memory: Account,
+        client: Client = THIS_BROKER,
     ) -> None:
         """Raise InvalidRecord, with the index of each wrong record, unless a batch fits the topic's configs.
 
         The batch was validated. `plain_bytes`: its decompressed bytes, 0 if it is not compressed; `memory` counts them.
-        Raise LeaderNotAvailable if the schemas cannot be read.
+        Raise LeaderNotAvailable if the schemas cannot be read, NotEnoughReplicas without memory, which clients retry,
+        and ConnectionAbortedError if the client has gone.
         """
         batch = ProducedBatch(records, schema_fields(config), plain_bytes or len(records))
-        uses = await self._pass(find_uses(batch), memory, batch.plain_bytes)
-        faults = await self._faults(topic, config, uses.schemas)
-        if faults:
+        work = Work(topic, config, batch, client, memory)
+        uses = await self._pass(work, find_uses(batch))
+        may_be_stale, errors = await self._judge(work, uses)
+        if may_be_stale:
             await self._reader.read_on()  # a schema, or its subject, may be new
-            faults = await self._faults(topic, config, uses.schemas)
-        check: Check = SchemaFaults(faults)
-        if not faults and not uses.is_plain:
-            if not config.schema_payload_validation:
-                return
-            check = await self._payload_check(uses.schemas)
-        errors = await self._pass(record_errors(batch, check), memory, batch.plain_bytes)
+            _, errors = await self._judge(work, uses)
         if errors:
             error = InvalidRecord(f"record {errors[0][0]} of the batch: {errors[0][1]}")
             error.record_errors = tuple(errors)
             raise error
 
-    async def _pass(self, steps: Generator[None, None, Result], memory: Account, size: int) -> Result:
-        """Run a pass over a batch in a thread, slice by slice. It takes `size` bytes of memory meanwhile."""
-        async with self._passing:
-            memory.acquire(size)
-            try:
-                return await self._run(steps)
-            finally:
-                memory.release(size)
+    async def _judge(self, work: Work, uses: Uses) -> tuple[bool, list[tuple[int, str]]]:
+        """Return the errors of a batch, and whether other schemas might make it right."""
+        faults = await self._faults(work, uses.schemas)
+        if faults or uses.is_plain:
+            return bool(faults), await self._pass(work, record_errors(work.batch, SchemaFaults(faults)))
+        if not work.config.schema_payload_validation:
+            return False, []
+        texts = await self._texts(uses.schemas)
+        chars = sum(each.chars for each in set(texts.values()))
+        _demand_few(chars)
+        check = PayloadCheck(texts, self._parsed)
+        errors = await self._pass(work, record_errors(work.batch, check), parsed_chars=chars)
+        return bool(errors), errors
 
-    async def _run(self, steps: Generator[None, None, Result]) -> Result:
-        while True:
-            is_done, result = await self._broker.env.offload(partial(_advance, steps))
+    async def _pass(
+        self, work: Work, steps: Generator[None, None, Result], *, parsed_chars: int = 0
+    ) -> Result:
+        """Run a pass over a batch in a thread, slice by slice. It takes memory meanwhile."""
+        if work.memory.is_full:
+            raise NotEnoughReplicas("the memory for batches that wait to be appended is used up")
+        size = work.batch.plain_bytes + PARSED_BYTES * parsed_chars
+        work.memory.acquire(size)
+        try:
+            return await self._run(work.client, steps, self._slicing)
+        finally:
+            work.memory.release(size)
+
+    async def _run(self, client: Client, steps: Generator[None, None, Result], turns: asyncio.Lock) -> Result:
+        clock = asyncio.get_running_loop().time
+        while client.is_open:
+            async with turns:
+                began_at = clock()
+                is_done, result = await self._broker.env.offload(partial(_advance, steps))
+            client.record_thread_time(clock() - began_at)
             if is_done:
                 found: Result = result
                 return found
+        raise ConnectionAbortedError("the sender of the batch has gone")
 
     def _find(self, use: SchemaUse) -> tuple[int, Identified] | None:
         state = self._reader.state
@@ -104,25 +169,17 @@ class SchemaCheck:
         found = None if schema_id is None else state.ids.get(schema_id)
         return None if schema_id is None or found is None else (schema_id, found)
 
-    async def _faults(
-        self, topic: str, config: TopicConfig, uses: tuple[SchemaUse, ...]
-    ) -> dict[SchemaUse, str]:
+    async def _faults(self, work: Work, uses: tuple[SchemaUse, ...]) -> dict[SchemaUse, str]:
         """Return the schemas that records of the topic may not refer to, each with the reason."""
-        strategies = {field: _strategy(config, field) for field in schema_fields(config)}
-        named = {
-            found[1].identity: found[1].schema
-            for use in uses
-            if strategies[use.field] != TOPIC_NAME and (found := self._find(use)) is not None
-        }
-        if sum(len(each.text) for each in named.values()) > MAX_NAMED_CHARS:
-            raise InvalidRecord(f"the schemas of the batch have more than {MAX_NAMED_CHARS} characters")
-        names = await self._run(_names(named)) if named else {}
+        topic = work.topic
+        strategies = {field: _strategy(work.config, field) for field in work.batch.fields}
+        await self._note_names(work.client, [each for each in uses if strategies[each.field] != TOPIC_NAME])
 
         def reason(use: SchemaUse) -> str:
             found = self._find(use)
             if found is None:
                 return f"has the schema id {_shown(use)}, which {self._registry()} does not have"
-            of_record = names.get(found[1].identity, frozenset())
+            of_record = self._names.get(found[1].identity, frozenset())
             if isinstance(of_record, str):
                 return f"cannot be checked: {of_record}"
             wanted = _subjects(strategies[use.field], topic, use.field, of_record)
@@ -134,27 +191,50 @@ class SchemaCheck:
         reasons = await each_part(self._broker.env, uses, reason, at_once=SCHEMAS_AT_ONCE)
         return {use: found for use, found in zip(uses, reasons, strict=True) if found}
 
+    async def _note_names(self, client: Client, uses: list[SchemaUse]) -> None:
+        """Add the names of the records of schemas, where they are not known."""
+        known = self._reader.state.by_identity
+        if len(self._names) > 2 * len(known) + MAX_SCHEMAS:
+            self._names = {each: names for each, names in self._names.items() if each in known}
+        missing = {
+            found[1].identity: found[1].schema
+            for use in uses
+            if (found := self._find(use)) is not None and found[1].identity not in self._names
+        }
+        if missing:
+            _demand_few(sum(len(each.text) for each in missing.values()))
+            await self._run(client, _add_names(self._names, missing), self._naming)
+
     def _registry(self) -> str:
         if SCHEMAS_TOPIC in self._broker.image().topics:
             return "the registry"
         return f"a cluster without a schema registry (there is no topic {SCHEMAS_TOPIC})"
 
-    async def _payload_check(self, uses: tuple[SchemaUse, ...]) -> PayloadCheck:
-        """Return the check of a batch's Avro data."""
+    async def _texts(self, uses: tuple[SchemaUse, ...]) -> dict[SchemaUse, AvroText]:
+        """Return the Avro schemas among those of a batch."""
 
         def text_of(use: SchemaUse) -> AvroText | None:
             found = self._find(use)
-            if found is None or found[1].schema.kind != "AVRO":
-                return None
+            if found is None:
+                raise LeaderNotAvailable(f"the schema {_shown(use)} was deleted a moment ago")
             schema = found[1].schema
+            if schema.kind != "AVRO":
+                return None
             try:
                 return AvroText(schema.text, self._reader.state.named(schema.references))
             except SchemaError as error:
                 raise InvalidRecord(f"the schema {_shown(use)} cannot be read: {error}") from None
 
         texts = await each_part(self._broker.env, uses, text_of, at_once=SCHEMAS_AT_ONCE)
-        found = {use: text for use, text in zip(uses, texts, strict=True) if text is not None}
-        return PayloadCheck(found, self._parsed)
+        return {use: text for use, text in zip(uses, texts, strict=True) if text is not None}
+
+
+def _demand_few(chars: int) -> None:
+    if chars > MAX_SCHEMA_CHARS:
+        raise InvalidRecord(
+            f"the schemas of the batch have {chars} characters, and at most {MAX_SCHEMA_CHARS} are parsed for it: "
+            "send batches of fewer schemas"
+        )
 
 
 def _advance(steps: Generator[None, None, Any]) -> tuple[bool, Any]:
@@ -166,16 +246,17 @@ def _advance(steps: Generator[None, None, Any]) -> tuple[bool, Any]:
     return False, None
 
 
-def _names(schemas: dict[bytes, Schema]) -> Generator[None, None, dict[bytes, frozenset[str] | str]]:
-    """Return the names of each schema's records by its identity, or why they are not known."""
-    found: dict[bytes, frozenset[str] | str] = {}
+def _add_names(
+    names: dict[bytes, frozenset[str] | str], schemas: dict[bytes, Schema]
+) -> Generator[None, None, None]:
+    """Add the names of each schema's records by its identity, or why they are not known."""
     for identity, schema in schemas.items():
-        try:
-            found[identity] = names_of(schema)
-        except SchemaError as error:
-            found[identity] = str(error)
-        yield
-    return found
+        if identity not in names:  # another batch may have added it
+            try:
+                names[identity] = names_of(schema)
+            except SchemaError as error:
+                names[identity] = str(error)
+            yield
 
 
 def _strategy(config: TopicConfig, field: str) -> str:

@@ -394,7 +394,8 @@ class PendingProduce(Slot):
     async def append_deferred(self) -> None:
         """Append batches that need several turns."""
         for each in self.deferred.values():
-            await self._append_deferred(each)
+            if self.connection.is_open:
+                await self._append_deferred(each)
 
     def respond_after(self, work: Coroutine[None, None, None]) -> None:
         """Respond after this work. Later requests on this connection wait, to stay in order."""
@@ -428,9 +429,9 @@ class PendingProduce(Slot):
             async with server.walk_lock:
                 walked = await walk_records(broker.env, each.records, config, memory=server.memory.unappended)
             if schema_fields(config):
-                await broker.schema_check.check(
-                    log.topic, config, each.records, walked.plain_bytes, server.memory.unappended
-                )
+                check, memory = broker.schema_check.check, server.memory.unappended
+                plain, client = walked.plain_bytes, self.connection
+                await check(log.topic, config, each.records, plain, memory=memory, client=client)
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
@@ -440,6 +441,8 @@ class PendingProduce(Slot):
                 now_ms=broker.env.ages.latest_ms(),
                 max_timestamp=walked.max_timestamp,
             )
+        except ConnectionAbortedError:  # while it was checked
+            return
         except KafkaError as error:
             each.results[each.position] = self._refused(
                 each.topic, each.partition, each.records, error, log=log

@@ -225,35 +225,40 @@ async def encoded(env: Env, header: RequestHeader, message: Any, *, account: Acc
 async def together(
     env: Env,
     parts: Iterable[Part],
-    begin: Callable[[Part], asyncio.Future[Any]],
+    begin: Callable[[Part], Any],
     *,
     size_of: Callable[[Part], int] = lambda part: 0,
 ) -> list[tuple[Part, Any]]:
-    """Return all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends.
+    """Return all parts, each with its outcome (a KafkaError as a value); many are begun before one ends.
 
-    `size_of` returns the size of a part.
+    `begin` returns the outcome, or a future or coroutine of it. Coroutines of several parts run as tasks. `size_of`
+    returns the size of a part.
     """
-    pace = TurnCounter(env)
+    pace, loop = TurnCounter(env), asyncio.get_running_loop()
     ended: list[tuple[Part, Any]] = []
     rest = iter(parts)
     while batch := list(islice(rest, PARTS_TOGETHER)):
-        begun: list[asyncio.Future[Any]] = []
+        if len(batch) == 1:
+            ended.append((batch[0], await _outcome(begin(batch[0]))))
+            await pace.count(1 + size_of(batch[0]))
+            continue
+        begun: list[Any] = []
         try:
             for part in batch:
-                size = size_of(part)
-                begun.append(begin(part))
+                size, work = size_of(part), begin(part)
+                begun.append(loop.create_task(work) if inspect.iscoroutine(work) else work)
                 await pace.count(1 + size)
-            for part, future in zip(batch, begun, strict=True):
-                ended.append((part, await _outcome(future)))
+            for part, work in zip(batch, begun, strict=True):
+                ended.append((part, await _outcome(work)))
         finally:
-            for future in begun:
+            for future in filter(asyncio.isfuture, begun):
                 if not future.cancel() and not future.cancelled():
                     future.exception()  # retrieved, in case no caller does
     return ended
 
 
-async def _outcome(future: asyncio.Future[Any]) -> Any:
+async def _outcome(work: Any) -> Any:
     try:
-        return await future
+        return await work if inspect.isawaitable(work) else work
     except KafkaError as error:
         return error.with_traceback(None)  # its traceback holds this frame, and so the future, which holds it

@@ -246,6 +246,11 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if self.limits is not None:
             self.limits.record_turn(seconds)
 
+    def record_thread_time(self, seconds: float) -> None:
+        """Count the time of a thread that worked for a request of this connection as its turns count."""
+        if self.limits is not None:
+            self.limits.record_turn(seconds)
+
     def count_fetch(self, size: int) -> int:
         """Count the records of a response by the sender's quota. A throttle time, in ms, means that it gets none."""
         return 0 if self.limits is None else self.limits.count_fetch(self, size)

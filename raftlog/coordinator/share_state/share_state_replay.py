@@ -14,7 +14,7 @@ from raftlog.coordinator.share_state.share_state import (
     apply,
 )
 from raftlog.coordinator.share_state.share_state_records import decode
-from raftlog.records.batch import Buffer, iter_headers, iter_records
+from raftlog.records.batch import Buffer, iter_headers, iter_records, skip_headers
 
 MERGED_TOGETHER: Final = 200
 """Updates that are merged into a state at a time: a turn of the loop reads some hundreds, and a merge takes ms."""
@@ -46,7 +46,9 @@ class ShareStateReplay:
         view = memoryview(batches)
         for position, header in iter_headers(view):
             if not header.is_control:
-                for record in iter_records(view[position : position + header.length]):
+                for record in iter_records(
+                    view[position : position + header.length], read_headers=skip_headers
+                ):
                     self._take(record.key, record.value, header.base_offset)
             self.next_offset = header.end_offset
         return self.next_offset

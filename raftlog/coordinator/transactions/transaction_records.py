@@ -33,7 +33,7 @@ from raftlog.coordinator.transactions.transaction import (
     TransactionChanged,
     TransactionState,
 )
-from raftlog.records.batch import Buffer, iter_headers, iter_records
+from raftlog.records.batch import Buffer, iter_headers, iter_records, skip_headers
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 1
@@ -196,7 +196,9 @@ class TransactionReplay:
         values_by_key: dict[bytes | None, list[bytes | None]] = {}
         for position, header in iter_headers(view):
             if not header.is_control:
-                for record in iter_records(view[position : position + header.length]):
+                for record in iter_records(
+                    view[position : position + header.length], read_headers=skip_headers
+                ):
                     values_by_key.setdefault(record.key, []).append(record.value)
             self.next_offset = header.end_offset
         for key, values in values_by_key.items():

@@ -10,12 +10,15 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
+from raftlog.base.compiled import crc32c
 from raftlog.base.config import TopicConfig
-from raftlog.base.errors import InvalidRecord, LeaderNotAvailable
+from raftlog.base.errors import InvalidRecord, LeaderNotAvailable, NotEnoughReplicas
 from raftlog.base.memory import Account
+from raftlog.broker.coordination import schema_check
 from raftlog.broker.coordination.schema_check import SchemaCheck
 from raftlog.broker.coordination.schema_log import SchemaLog
-from raftlog.records.batch import build_batch, new_record
+from raftlog.records.batch import CRC_START, build_batch, new_record
+from raftlog.records.varint import write_varint
 from raftlog.schemas.produced import MOST_ERRORS
 from raftlog.schemas.records import SchemaWritten, encode
 from raftlog.schemas.schema import Schema
@@ -23,6 +26,10 @@ from tests.broker.coordination.group_broker import BROKER
 from tests.broker.coordination.test_schema_log import SchemaBroker, committed, play
 
 CHECKED = TopicConfig(confluent_value_schema_validation=True)
+BY_RECORD = TopicConfig(
+    confluent_value_schema_validation=True,
+    confluent_value_subject_name_strategy="io.confluent.kafka.serializers.subject.RecordNameStrategy",
+)
 PARSED = TopicConfig(confluent_value_schema_validation=True, schema_payload_validation=True)
 
 
@@ -30,13 +37,30 @@ def batch(*values: bytes | None) -> memoryview:
     return memoryview(build_batch([new_record(b"k", each, timestamp=0) for each in values]))
 
 
-async def checked(check: SchemaCheck, config: TopicConfig, records: memoryview) -> None:
+class FakeClient:
+    """The sender of a batch, which leaves after some slices of its check (`Client`)."""
+
+    def __init__(self, leaves_after: int = 1_000) -> None:
+        self.left = leaves_after
+        self.slices = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.slices < self.left
+
+    def record_thread_time(self, seconds: float) -> None:
+        self.slices += 1
+
+
+async def checked(
+    check: SchemaCheck, config: TopicConfig, records: memoryview, client: FakeClient | None = None
+) -> None:
     memory = Account("batches", 1 << 20)
     try:
-        await check.check("t", config, records, 0, memory)
+        await check.check("t", config, records, 0, memory=memory, client=client or FakeClient())
     finally:
         assert memory.used == 0
-        assert memory.most == len(records)
+        assert memory.most >= len(records)
 
 
 def framed(schema_id: int, payload: bytes = b"") -> bytes:
@@ -187,6 +211,113 @@ def test_a_topic_that_was_made_anew_is_read_anew() -> None:
         await checked(check, CHECKED, batch(framed(1)))
 
     play(scenario)
+
+
+def test_a_record_with_an_unreadable_header_does_not_end_the_reading() -> None:
+    """Clients with the right may write to the topic, and headers of its records mean nothing."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        foreign = build_batch([new_record(b"k", b"v", timestamp=1, headers=(("name", b""),))])
+        broken = bytearray(foreign.replace(b"name", b"\xff\xfe\xff\xfe"))
+        broken[CRC_START - 4 : CRC_START] = crc32c(broken[CRC_START:]).to_bytes(4, "big")
+        node.replicas.partitions[0].append_produced(memoryview(bytes(broken)), acks=-1, now_ms=1)
+        await committed(log, 1)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)
+
+
+LONGS = '{"type":"array","items":"long"}'
+
+
+def many_longs(count: int) -> bytes:
+    """An array, framed by the id 1."""
+    out = bytearray()
+    write_varint(out, count)
+    return framed(1, bytes(out) + b"\x02" * count + b"\0")
+
+
+def test_batches_of_two_clients_are_checked_in_turns() -> None:
+    """A small batch waits for one slice of a large one, not for its end."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1, LONGS))
+        await checked(check, PARSED, batch(many_longs(1)))
+        large, small = FakeClient(), FakeClient()
+        working = asyncio.ensure_future(checked(check, PARSED, batch(many_longs(50_000)), large))
+        while large.slices < 5:
+            await asyncio.sleep(0)
+        await checked(check, PARSED, batch(many_longs(1)), small)
+        assert large.slices < 5 + 2 * small.slices + 2
+        await working
+        assert large.slices > 50
+
+    play(scenario)
+
+
+def test_the_check_ends_with_its_client() -> None:
+    """Between two slices: a client may send a batch that takes seconds, and close."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1, LONGS))
+        client = FakeClient(leaves_after=7)
+        with pytest.raises(ConnectionAbortedError):
+            await checked(check, PARSED, batch(many_longs(50_000)), client)
+        assert client.slices == 7
+
+    play(scenario)
+
+
+def test_names_of_records_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One at a time: Protobuf takes 25 µs for each character."""
+    named = []
+
+    def names_of(schema: Schema) -> frozenset[str]:
+        named.append(schema.text)
+        assert check._naming.locked()
+        return frozenset({"R"})
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        nonlocal check
+        check = SchemaCheck(node.broker)
+        await write(log, long("R", 1, 1), long("R", 2, 2, '"int"'))
+        for _ in range(3):
+            await checked(check, BY_RECORD, batch(framed(1), framed(2)))
+
+    check: Any = None
+    monkeypatch.setattr(schema_check, "names_of", names_of)
+    play(scenario)
+    assert named == ['"long"', '"int"']
+
+
+def test_without_memory_a_batch_is_sent_again() -> None:
+    """NOT_ENOUGH_REPLICAS, as for batches that cannot be kept."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        memory = Account("batches", 100)
+        memory.acquire(100)
+        with pytest.raises(NotEnoughReplicas):
+            await SchemaCheck(node.broker).check("t", CHECKED, batch(framed(1)), 0, memory=memory)
+        assert memory.used == 100
+
+    play(scenario)
+
+
+def test_the_schemas_of_a_batch_have_a_limited_number_of_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsed they take fifty times as much memory, which counts."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1), long("t-value", 2, 2, '"int"'))
+        records = batch(framed(1, b"\x02"), framed(2, b"\x02"))
+        await checked(check, PARSED, records)
+        monkeypatch.setattr(schema_check, "MAX_SCHEMA_CHARS", 10)
+        with pytest.raises(InvalidRecord, match="11 characters, and at most 10"):
+            await checked(check, PARSED, records)
 
 
 class OtherReplica:

@@ -26,7 +26,7 @@ class RecordingCheck:
         self.may_answer.set()
 
     async def check(
-        self, topic: str, config: Any, records: memoryview, plain_bytes: int, memory: Any
+        self, topic: str, config: Any, records: memoryview, plain_bytes: int, **asked: Any
     ) -> None:
         self.asked.append(plain_bytes)
         await self.may_answer.wait()
@@ -100,3 +100,22 @@ async def test_a_batch_that_waits_for_schemas_delays_no_other_topics_batches() -
     while fake.server.tasks:
         await asyncio.sleep(0)
     assert len(records()) == stored(fake.partition)[0][0].record_count
+
+
+async def test_a_client_that_has_gone_keeps_nothing() -> None:
+    """Neither memory nor the check of its later batches."""
+    check = RecordingCheck(ConnectionAbortedError())
+    check.may_answer.clear()
+    fake = served(VALIDATED, check)
+    pipe = fake.connect()
+    pipe.send(produce(1, (0, sent()), (0, sent())))
+    while not check.asked:
+        fake.offload.run()
+        await asyncio.sleep(0)
+    pipe.connection.connection_lost(None)
+    check.may_answer.set()
+    while fake.server.tasks:
+        fake.offload.run()
+        await asyncio.sleep(0)
+    assert len(check.asked) == 1
+    assert fake.server.memory.unappended.used == 0

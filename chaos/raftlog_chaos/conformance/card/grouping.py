@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from raftlog_chaos.conformance.card.result import Outcome, Result
 
-_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|\Z)")
 _VERSION: Final = re.compile(r" v\d+\b.*")
 ERROR: Final = "error_code"
 LONG: Final = 60

@@ -9,8 +9,10 @@ short it reads little, as Fetch does. From its read to its acquiring a fetch has
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
@@ -156,18 +158,9 @@ class ShareReader:
         self._errors, self._size_bytes = {}, 0
         self._max_bytes = self._room()
         refused = await refused_topics(self._broker, self._request, partitions)
-        wanted: list[SharedPartition] = []
-
-        def sort(partition: SharedPartition) -> None:
-            if partition[0] in refused:
-                self._errors[partition] = refused[partition[0]]
-            else:
-                wanted.append(partition)
-
-        await each_part(env, partitions, sort)
         reads: list[_Read] = []
         try:
-            opened = await together(env, wanted, self._open)
+            opened = await together(env, partitions, partial(self._open, refused))
             await each_part(env, opened, lambda each: self._begin_read(*each, reads))
             reads = await self._read_cold(reads)
             self._check_session()
@@ -229,8 +222,17 @@ class ShareReader:
         if self._session not in sessions or not self._request.is_awaited:
             raise ShareSessionNotFound("the share session has ended")
 
-    def _open(self, partition: SharedPartition) -> asyncio.Future[LedSharePartition]:
-        return asyncio.get_running_loop().create_task(self._get(partition))
+    def _open(self, refused: Mapping[UUID, KafkaError], partition: SharedPartition) -> Any:
+        """Return a share partition that is in use, or an error, or a coroutine that looks at the state first."""
+        if partition[0] in refused:
+            return refused[partition[0]]
+        if not self._session.is_checked(partition):
+            return self._get(partition)
+        try:
+            led = self._broker.share_partitions.at_hand(self._key(partition))
+        except KafkaError as error:
+            return error.with_traceback(None)
+        return self._get(partition) if led is None else led
 
     async def _get(self, partition: SharedPartition) -> LedSharePartition:
         """Return a share partition. A member that is new here may come after an administrator has set its offsets."""
@@ -251,15 +253,16 @@ class ShareReader:
                 raise led
             replica = self._broker.share_partitions.replica(self._key(partition))
             self._park(partition, replica)
-            machine, offset = led.machine, led.machine.next_fetch_offset()
+            machine = led.machine
+            offset = machine.next_fetch_offset()
             left = self._max_bytes - self._size_bytes
             end_offset = replica.last_stable_offset if led.read_committed else replica.high_watermark
             if machine.is_full or offset >= end_offset or (left <= 0 and reads):
                 return
             if not led.begin_read(self._wake):
                 return
-            limit = min(left, PARTITION_MAX_BYTES)
-            read = self._read(partition, replica, led, limit=limit, min_one=not (reads or self._is_short))
+            limit, min_one = min(left, PARTITION_MAX_BYTES), not (reads or self._is_short)
+            read = self._read(partition, replica, led, offset=offset, limit=limit, min_one=min_one)
         except KafkaError as error:
             self._fail(partition, error)
             return
@@ -275,11 +278,12 @@ class ShareReader:
         replica: Partition,
         led: LedSharePartition,
         *,
+        offset: int,
         limit: int,
         min_one: bool,
     ) -> _Read | None:
-        """Return a read from the next available offset on; None without records."""
-        offset, read_committed = led.machine.next_fetch_offset(), led.read_committed
+        """Return a read from an offset on; None without records."""
+        read_committed = led.read_committed
         read = replica.read(
             offset,
             max(0, limit),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -79,20 +78,14 @@ async def acknowledge(broker: BrokerContext, request: RequestContext, message: A
     await each_part(broker.env, named_partitions(message), lambda each: note(*each))
     refused = await refused_topics(broker, request, said)
     ended = await together(
-        broker.env, said.items(), partial(_begin, broker, message, refused), size_of=lambda part: len(part[1])
+        broker.env,
+        said.items(),
+        partial(_acknowledge, broker, message, refused),
+        size_of=lambda part: len(part[1]),
     )
     if message.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.release_members([session_key(message)])
     return {part[0]: outcome for part, outcome in ended}
-
-
-def _begin(
-    broker: BrokerContext,
-    message: Any,
-    refused: dict[UUID, KafkaError],
-    part: tuple[SharedPartition, list[Any]],
-) -> asyncio.Future[None]:
-    return asyncio.get_running_loop().create_task(_acknowledge(broker, message, refused, part))
 
 
 async def _acknowledge(
