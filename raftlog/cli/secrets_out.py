@@ -49,12 +49,12 @@ _NAMED: Final = re.compile(
 )
 """A name, and what stands between it and its value. `weak` is that only after an option: `--password hunter2`."""
 _NO_SECRET_NAME: Final = re.compile(
-    r"(?i)[._-](?:file|location|url|ms|seconds|bytes|count|total|iterations)$"
+    r"(?i)[._-](?:file|location|url|ms|seconds|bytes|count|total|iterations)\Z"
 )
-_COUNTED: Final = re.compile(r"(?i)tokens$")
+_COUNTED: Final = re.compile(r"(?i)tokens\Z")
 """A number of such a name is no secret."""
-_NO_SECRET: Final = re.compile(r"""(?i)\s{0,20}["']?(?:true|false|null|none)["']?\s{0,20}(?:$|[,}\]])""")
-_NUMBER: Final = re.compile(r"\s{0,20}[0-9]{1,20}\s{0,20}(?:$|[,}\]])")
+_NO_SECRET: Final = re.compile(r"""(?i)\s{0,20}["']?(?:true|false|null|none)["']?\s{0,20}(?:\Z|[,}\]])""")
+_NUMBER: Final = re.compile(r"\s{0,20}[0-9]{1,20}\s{0,20}(?:\Z|[,}\]])")
 _HEADER: Final = re.compile(r"(?i)\b(bearer|basic)\s{1,20}\S{6,}")
 _PART_OF_KEY: Final = re.compile(r"\s{0,20}[A-Za-z0-9+/=]{48,}\s*")
 _KEY_BEGINS: Final = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY")

@@ -45,7 +45,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, *, tls: object = None, with_login: bool
         call: Any = SimpleNamespace(node=node, raw=SimpleNamespace(headers={"Authorization": LOGIN}))
         async with server:
             try:
-                return await ask_node(call, 2, "GET", "/v1/x", Said, with_login=with_login)
+                return await ask_node(call, 2, "GET /v1/x", Said, with_login=with_login)
             except ApiError as error:
                 return error
 

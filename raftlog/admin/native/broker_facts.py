@@ -160,8 +160,8 @@ async def _loggers(call: Call, broker_id: int) -> list[LogLevel]:
 async def _times(call: Call, broker_id: int) -> NodeTimes:
     if broker_id == call.node.config.node_id:
         return NodeTimes(__version__, call.node.started_ms, int(call.node.wall_clock_ms()))
-    path = f"/v1/brokers/{broker_id}/facts"
-    found: BrokerFacts = await ask_node(call, broker_id, "GET", path, BrokerFacts, with_login=False)
+    request = f"GET /v1/brokers/{broker_id}/facts"
+    found: BrokerFacts = await ask_node(call, broker_id, request, BrokerFacts, with_login=False)
     if found.process is None:
         raise ApiError(503, f"node {broker_id} does not know its own process", code=503)
     return found.process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -21,8 +21,7 @@ MAX_BYTES: Final = 1 << 20
 async def ask_node(
     call: Call,
     node_id: int,
-    method: Literal["GET", "POST", "DELETE"],
-    path: str,
+    request: str,
     kind: Any,
     *,
     body: bytes | None = None,
@@ -30,6 +29,7 @@ async def ask_node(
 ) -> Any:
     """Return the answer of another node, of type `kind`. Raise ApiError, also for that node's errors.
 
+    `request` is the method and the path.
     `with_login`: as the caller, so that node sees the caller's password or token. What came over TLS is not passed on.
     """
     broker = call.node.image().brokers.get(node_id)
@@ -47,7 +47,7 @@ async def ask_node(
         headers["Authorization"] = given
     try:
         async with asyncio.timeout(PASS_ON_S):
-            status, text = await _exchange(urlsplit(url), method, path, headers, body or b"")
+            status, text = await _exchange(urlsplit(url), request, headers, body or b"")
         if status == 200:
             return msgspec.json.decode(text, type=kind)
         refused = msgspec.json.decode(text, type=Error)
@@ -57,12 +57,12 @@ async def ask_node(
 
 
 async def _exchange(
-    url: SplitResult, method: str, path: str, headers: dict[str, str], body: bytes
+    url: SplitResult, request: str, headers: dict[str, str], body: bytes
 ) -> tuple[int, bytes]:
     """Return the status and body of a response. HTTP/1.0: the server closes, and sends no chunks."""
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
-        lines = [f"{method} {path} HTTP/1.0", f"Host: {url.netloc}", "Connection: close"]
+        lines = [f"{request} HTTP/1.0", f"Host: {url.netloc}", "Connection: close"]
         lines.append(f"Content-Length: {len(body)}")
         lines += [f"{name}: {value}" for name, value in headers.items()]
         writer.write("\r\n".join((*lines, "", "")).encode() + body)
