@@ -265,6 +265,7 @@ def test_a_nodes_clock_jumps_and_goes_right_again(three: Cluster) -> None:
     assert abs(stamps[2] - stamps[0]) < 60_000
 
 
+@pytest.mark.nightly
 def test_controller_that_is_cut_off_loses_its_leaderships_and_nothing_acknowledged(three: Cluster) -> None:
     """Its clients are still served, and see no leader there. Healed, it drops what was not acknowledged."""
     make_topic(three, "cut")
