@@ -14,7 +14,6 @@ import random
 import secrets
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -41,18 +40,18 @@ from raftlog.testing.probe import (
     NewTopic,
     PartitionView,
     find_controller,
+    is_open,
     view_cluster,
     view_topic,
     view_topics,
 )
-from raftlog.testing.progress import Stalled, patient, wait_until
+from raftlog.testing.progress import Stalled, wait_until
 from raftlog.testing.snapshots import Snapshot, copy_data, replace_data
 from raftlog.testing.topics import TopicRefused
 
 if TYPE_CHECKING:
     from raftlog.testing.reading import ConsumedRecord
 
-CONNECT_TIMEOUT_S = 10.0
 PROTOCOLS = "listener.security.protocol.map"
 
 
@@ -430,7 +429,10 @@ class Cluster:
         return harm.flip_bit(self.nodes[node_id].folders, topics, share)
 
     def wipe(self, node_id: int) -> None:
-        """Empty a stopped node's folders, its metadata log too: it comes back with a new disk."""
+        """Empty a stopped node's folders, its metadata log too: it comes back with a new disk.
+
+        It votes again only after it has been back for five seconds, so losing another node before may stop the quorum.
+        """
         assert not self.nodes[node_id].running, f"node {node_id} is running"
         harm.wipe(self.nodes[node_id].folders)
 
@@ -592,12 +594,5 @@ class AdminCluster(Cluster):
     def wait_ready(self) -> None:
         """Wait for the HTTP APIs, too: they open after the node takes part. Raises ClusterError."""
         super().wait_ready()
-        self.wait_until(lambda: all(map(self._listens, self.running_ids())), "HTTP answers")
-
-    def _listens(self, node_id: int) -> bool:
-        each = self._hosts.addresses[node_id]
-        try:
-            socket.create_connection((each.host, each.admin_port), timeout=patient(CONNECT_TIMEOUT_S)).close()
-        except OSError:
-            return False
-        return True
+        places = [self._hosts.addresses[node_id] for node_id in self.running_ids()]
+        self.wait_until(lambda: all(is_open(each.host, each.admin_port) for each in places), "HTTP answers")

@@ -214,6 +214,15 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(encoded)) + encoded
 
 
+def is_open(host: str, port: int) -> bool:
+    """Return whether something listens at an address."""
+    try:
+        socket.create_connection((host, port), timeout=patient(ANSWER_S)).close()
+    except OSError:
+        return False
+    return True
+
+
 def elect_preferred_leaders(
     host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None
 ) -> None:
