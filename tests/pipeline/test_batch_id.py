@@ -72,5 +72,5 @@ def test_a_name_of_a_write_is_part_of_ids():
     options = {"kafka.bootstrap.servers": "a:9092", "topic": "t"}
     ExactlyOnce(options, name="bad.rows-1")
     for name in ("a b", "a/b", "x" * 101):
-        with pytest.raises(OptionFaults, match=r"^name: "):
+        with pytest.raises(OptionFaults, match=r"^raftlog options: name: is "):
             ExactlyOnce(options, name=name)
