@@ -397,7 +397,7 @@ def test_odd_schemas_of_others_are_kept_as_they_are(text: str) -> None:
     [(ValueError("once"), "error"), (OSError("once"), "error"), (NotLeaderOrFollower(), "warning")],
 )
 def test_the_store_is_followed_again_after_a_failure(failure: Exception, level: str) -> None:
-    """No failure ends the registry of a node silently. An error of each start would call somebody for nothing."""
+    """No failure ends the registry of a node silently. A failure that passes after a start is a warning."""
 
     async def scenario(replica: Replica, store: SchemaStore) -> None:
         failures = [failure]

@@ -3,7 +3,7 @@
 - An id is never given to two schemas, and a version of a subject never becomes another schema.
 - At the end every node has each registration that was acknowledged, with the same id and version.
 - A registration without a response is there once or not at all: no subject has a schema twice.
-- A subject has no schema that no client began to register.
+- A subject has no schema unless a client began to register it.
 
 No client deletes a schema. In between, a look-up may miss a registration: a leader that was paused may not know of its
 successor. It may never contradict it.
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a line of a history said first."""
+    """The first evidence of something: its numbers, and the line of the history."""
 
     what: tuple[int, ...]
     position: int
@@ -44,7 +44,7 @@ def check_schemas(history: Iterable[Op], findings: Findings) -> None:
 
 
 class _Laws:
-    """Everything that is known by a line, and its findings."""
+    """The state of the checker at a line of the history."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings

@@ -84,7 +84,7 @@ class HttpRegistries:
 
 @dataclass(frozen=True, slots=True)
 class SchemaOptions:
-    """How many clients there are."""
+    """The size of the workload."""
 
     clients: int
 
