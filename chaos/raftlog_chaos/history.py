@@ -34,6 +34,9 @@ Function = Literal[
     "acquire",
     "acknowledge",
     "start-offsets",
+    "register",
+    "look-up",
+    "read-schemas",
 ]
 Outcome = Literal["invoke", "ok", "fail", "info"]
 
@@ -72,6 +75,10 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     Members of a share group `join` with keys. They complete `["acquire", {key: [[offset, value, delivery count], …]}]`.
     They acknowledge `[kind, key, [offset, …]]`, completed `[kind, key, [offset, …], outcome]`; a kind is accept,
     release or reject. `["start-offsets", {key: offset}]` is what the group's coordinator reported.
+
+    Clients of a schema registry `["register", subject, schema]`, completed `["register", subject, schema, [id,
+    version]]`; a schema is a number. They `look-up` at a node, and `read-schemas` is all that a node has at the end:
+    `[f, node]`, completed `[f, node, [[subject, version, id, schema], …]]`. A look-up by id knows no subject ("", 0).
     """
 
     index: int
@@ -257,6 +264,31 @@ class _StartOffsets(msgspec.Struct, array_like=True, forbid_unknown_fields=True)
     found: dict[str, Number] = {}
 
 
+class _Registered(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    f: Literal["register"]
+    subject: str
+    schema: Number
+    found: tuple[Number, Number] | None = None
+
+
+class _Schemas(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    f: Literal["look-up", "read-schemas"]
+    node: Number
+    found: list[tuple[str, Number, Number, Number]] | None = None
+
+
+_SHAPES: dict[Function, Any] = {
+    "assign": list[str],
+    "subscribe": list[str],
+    "join": list[str],
+    "acknowledge": list[_Acknowledged],
+    "acquire": list[_Acquired],
+    "start-offsets": list[_StartOffsets],
+    "register": list[_Registered],
+    "look-up": list[_Schemas],
+    "read-schemas": list[_Schemas],
+}
+"""What the value of a function is."""
 _decode_header = msgspec.json.Decoder(Header).decode
 _decode_op = msgspec.json.Decoder(Op).decode
 
@@ -291,12 +323,8 @@ def _validate(op: Op) -> None:
             raise msgspec.ValidationError(f"{name} {number} is no 64-bit number")
     if not op.value:
         return
-    if op.f in ("assign", "subscribe", "join"):
-        msgspec.convert(op.value, list[str])
-    elif op.f == "acknowledge":
-        msgspec.convert(op.value, list[_Acknowledged])
-    elif op.f in ("acquire", "start-offsets"):
-        msgspec.convert(op.value, list[_Acquired] if op.f == "acquire" else list[_StartOffsets])
+    if op.f in _SHAPES:
+        msgspec.convert(op.value, _SHAPES[op.f])
     elif op.f in ("send", "poll", "txn"):
         for each in msgspec.convert(op.value, list[_MicroOperation]):
             if op.f not in (each.f, "txn"):

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog.admin.schema_registry.store import NotLeading, SchemaStore
 from raftlog.base.errors import NotEnoughReplicas, NotLeaderOrFollower
@@ -391,11 +392,15 @@ def test_odd_schemas_of_others_are_kept_as_they_are(text: str) -> None:
     alone(scenario)
 
 
-def test_the_store_is_followed_again_after_a_failure() -> None:
-    """An error that no record explains must not end the registry of a node silently."""
+@pytest.mark.parametrize(
+    ("failure", "level"),
+    [(ValueError("once"), "error"), (OSError("once"), "error"), (NotLeaderOrFollower(), "warning")],
+)
+def test_the_store_is_followed_again_after_a_failure(failure: Exception, level: str) -> None:
+    """No failure ends the registry of a node silently. A failure that passes after a start is a warning."""
 
     async def scenario(replica: Replica, store: SchemaStore) -> None:
-        failures = [ValueError("once")]
+        failures = [failure]
         read = replica.read
 
         async def read_later(offset: int) -> bytes:
@@ -409,4 +414,6 @@ def test_the_store_is_followed_again_after_a_failure() -> None:
         assert list((await store.current()).ids) == [1]
         assert not failures
 
-    alone(scenario)
+    with capture_logs() as logs:
+        alone(scenario)
+    assert [each["log_level"] for each in logs] == [level]

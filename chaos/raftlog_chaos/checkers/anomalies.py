@@ -70,6 +70,13 @@ ANOMALIES: dict[str, Anomaly] = {
         "a share group delivered a record with a count that is too low or too high", ours=True
     ),
     "start-offset-back": Anomaly("the start offset of a share group went back", ours=True),
+    "id-of-two-schemas": Anomaly("a schema registry gave one id to two schemas", ours=True),
+    "version-of-two-schemas": Anomaly("a version of a subject was one schema, and then another", ours=True),
+    "lost-schema": Anomaly(
+        "at the end a node lacks a schema that was registered, or has it elsewhere", ours=True
+    ),
+    "schema-twice": Anomaly("a subject has one schema in two versions", ours=True),
+    "unregistered-schema": Anomaly("a subject has a schema that nobody registered", ours=True),
     "never-ok": Anomaly("a function was tried and never once succeeded"),
 }
 

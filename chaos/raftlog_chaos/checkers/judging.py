@@ -16,6 +16,7 @@ from raftlog_chaos.checkers.offsets import check_offsets
 from raftlog_chaos.checkers.polls import Polls
 from raftlog_chaos.checkers.queues import QUEUE, check_queues
 from raftlog_chaos.checkers.reads import Reads, check_early_reads
+from raftlog_chaos.checkers.schemas import SCHEMAS, check_schemas
 from raftlog_chaos.checkers.sends import RealTime, Sends
 from raftlog_chaos.checkers.steps import steps
 from raftlog_chaos.checkers.transactions import Transactions
@@ -45,6 +46,8 @@ def judge(header: Header, ops: Iterable[Op]) -> Verdict:
     lag, consumption = _check_steps(history, evidence, findings)
     if QUEUE & tally.counts.keys():
         check_queues(history, header.queue, findings)
+    if SCHEMAS & tally.counts.keys():
+        check_schemas(history, findings)
     findings.fetch(history)
     for name, examples in findings.examples.items():
         for finding in examples:
@@ -74,7 +77,7 @@ def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) 
     realtime, dependencies = RealTime(evidence, findings), Dependencies(evidence)
     lag, consumption, transactions = Lag(), Consumption(evidence), Transactions(evidence, findings)
     for step in steps(history, evidence):
-        if step.op.f in QUEUE:
+        if step.op.f in QUEUE | SCHEMAS:
             continue
         lag.take(step.op)
         realtime.take(step)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
+from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView, Testbed
 
 
@@ -86,6 +87,14 @@ class AtCoordinator:
         if not by_topic:
             return None
         return _one_of_the_leaders(by_topic[chance.choice(sorted(by_topic))], view, chance)
+
+
+class AtSchemas:
+    """Strike the leader of `_schemas`, the only writer of the schema registry."""
+
+    def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
+        found = {key: each for key, each in view.partitions.items() if key == f"{SCHEMAS_TOPIC}-0"}
+        return _one_of_the_leaders(found, view, chance)
 
 
 class AtController:

@@ -44,11 +44,13 @@ LEFT_OUT: Final = (
     "pause-coordinator",
     "isolate-coordinator",
     "cut-from-coordinator",
+    "kill-schemas",
+    "pause-schemas",
     "safe-restarts",
 )
 """Rot has a scenario of its own, which also reads everything, since unread rot is not repaired. Most scenarios have no
-coordinator; in the others, its partitions are among the struck leaders' partitions. Restarts that wait until the
-cluster is whole would wait for the storm's end.
+coordinator and no schema registry; in the others, their partitions are among the struck leaders' partitions. Restarts
+that wait until the cluster is whole would wait for the storm's end.
 """
 
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))

@@ -8,7 +8,14 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from raftlog.faults.troubled_disk import DiskTrouble
-from raftlog_chaos.faults.fault import AtController, AtCoordinator, AtFollower, AtLeader, OneNodeFault
+from raftlog_chaos.faults.fault import (
+    AtController,
+    AtCoordinator,
+    AtFollower,
+    AtLeader,
+    AtSchemas,
+    OneNodeFault,
+)
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
 LOOK_S: Final = 0.1
@@ -42,6 +49,12 @@ class KillCoordinator(AtCoordinator, Kill):
     """Kill -9 of a node that coordinates transactions or groups."""
 
     name = "kill-coordinator"
+
+
+class KillSchemas(AtSchemas, Kill):
+    """Kill -9 of the node that writes the schema registry."""
+
+    name = "kill-schemas"
 
 
 class Terminate(OneNodeFault):
@@ -109,6 +122,12 @@ class PauseCoordinator(AtCoordinator, Pause):
     """SIGSTOP of a node that coordinates transactions or groups: after it resumes it still believes that it does."""
 
     name = "pause-coordinator"
+
+
+class PauseSchemas(AtSchemas, Pause):
+    """SIGSTOP of the node that writes the schema registry: after it resumes it still believes that it does."""
+
+    name = "pause-schemas"
 
 
 class PowerCut(OneNodeFault):

@@ -43,6 +43,8 @@ class Workload:
     """Members of one group that turn each record into another record, in a transaction with the group's offsets."""
     workers: int = bounded(0, 0, 64)
     """Members of one share group, which accept, release and reject each record."""
+    registrars: int = bounded(0, 0, 64)
+    """They register and look up schemas at any node's registry."""
     subscribe: bool = False
     """Readers are members of groups, else they assign partitions to themselves."""
     members: int = bounded(1, 1, 64)

@@ -12,6 +12,7 @@ from raftlog_chaos.runs.meter import Meter
 from raftlog_chaos.testbeds.testbed import Testbed
 from raftlog_chaos.workloads.log_workload import OpenPort
 from raftlog_chaos.workloads.queue_workload import QueuePorts
+from raftlog_chaos.workloads.schema_workload import RegistryPort
 
 
 class OpenTestbed(Testbed, Protocol):
@@ -21,6 +22,9 @@ class OpenTestbed(Testbed, Protocol):
     """host:port of its nodes, joined by commas."""
     client_settings: Mapping[str, str]
     """librdkafka's settings of authenticated clients."""
+
+    registries: Mapping[int, str]
+    """The URL of each node's schema registry; empty if there are none."""
 
     def logs(self) -> Mapping[int, Path]:
         """Return the path of each node's log."""
@@ -58,5 +62,7 @@ class Rig(NamedTuple):
     """Opens a meter of coordinators, from a topic; None if the clients have no transactions."""
     queue_ports: QueuePorts | None = None
     """Open the clients of a share group; None if there are none."""
+    registries: RegistryPort | None = None
+    """The nodes' schema registries; None if there are none."""
     signs: Callable[[], Signs] = no_signs
     """Returns signs of progress of the nodes' processes, if there are processes."""

@@ -26,6 +26,7 @@ from raftlog_chaos.runs.record import Phase, Record, injections
 from raftlog_chaos.runs.rig import Rig
 from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.queue_workload import QueueOptions, QueueWorkload
+from raftlog_chaos.workloads.schema_workload import SchemaOptions, SchemaWorkload
 
 METER_TOPIC: Final = "heartbeats"
 METER_PARTITIONS: Final = 3
@@ -88,6 +89,12 @@ class Runner:
         if case.queue_terms is not None and ground.queue_ports is not None:
             self._queue = QueueWorkload(
                 self._recorder, ground.queue_ports, random.Random(chance.random()), queue_options_of(case)
+            )
+        self._schemas: SchemaWorkload | None = None
+        if case.workload.registrars and ground.registries is not None:
+            options = SchemaOptions(case.workload.registrars)
+            self._schemas = SchemaWorkload(
+                self._recorder, ground.registries, random.Random(chance.random()), options
             )
         self._meter: Meter | None = None
         self._commit_meter: CommitMeter | None = None
@@ -167,6 +174,7 @@ class Runner:
     def _progress(self) -> str:
         tally = self.record.tally
         settled = f", {len(self._queue.settled)} of a queue" if self._queue else ""
+        settled += f", {self._schemas.registered} schemas" if self._schemas else ""
         acks = sum(len(each.acked_at) for each in self._meter.beats) if self._meter else 0
         return f"{tally.acked} writes and {acks} beats acknowledged, {tally.read} records read{settled}"
 
@@ -195,8 +203,9 @@ class Runner:
             self._commit_meter = self._ground.open_commit_meter(METER_TOPIC)
             await self._commit_meter.start()
         self._workload.start()
-        if self._queue is not None:
-            self._queue.start()
+        for each in (self._queue, self._schemas):
+            if each is not None:
+                each.start()
 
     async def _heal(self) -> None:
         self._see_fallen()
@@ -232,6 +241,9 @@ class Runner:
                 f"{key}: the share group begins at {self._queue.starts.get(key)}, but {offset} was acknowledged"
                 for key, offset in sorted(left.items())
             ]
+        if self._schemas is not None:
+            nodes = await self._schemas.finish(STALL_S, signs=self._ground.signs)
+            self.record.troubles += [f"node {each}: its schemas cannot be read" for each in nodes]
         self.record.read_all = not missing
         self.record.troubles += [
             f"{key}: not read up to offset {offset}, which was acknowledged"
@@ -264,6 +276,10 @@ class Runner:
             async with self._phase("end of the queue"):
                 await self._queue.close()
             self.record.troubles += self._queue.faults
+        if self._schemas is not None:
+            async with self._phase("end of the registry"):
+                await self._schemas.close()
+            self.record.troubles += self._schemas.faults
         self.record.left_behind = list(self._ground.left_behind)
 
 

@@ -11,6 +11,7 @@ from raftlog.testing.progress import signs_of_descendants
 from raftlog_chaos.runs.commit_meter import StockCommitMeter
 from raftlog_chaos.runs.meter import PATIENCE, Beats, UnavailabilityMeter
 from raftlog_chaos.runs.rig import OpenTestbed, Rig
+from raftlog_chaos.workloads.schema_workload import HttpRegistries
 
 PACE_S: Final = 0.005
 """Between an acknowledgement and the meter's next record of that partition: it shares the machine with the cluster."""
@@ -97,5 +98,6 @@ def stock_rig(testbed: OpenTestbed, *, retries: bool = True, racks: Sequence[str
         ports.left_behind,
         open_commit_meter,
         stock_queue_ports(testbed.bootstrap, testbed.client_settings),
+        HttpRegistries(testbed.registries) if testbed.registries else None,
         signs_of_descendants,
     )

@@ -59,6 +59,7 @@ class ComposeTestbed:
     def __init__(self, directory: Path, compose: tuple[str, ...]) -> None:
         self.nodes = tuple(range(1, NODES + 1))
         self.abilities = ABILITIES
+        self.registries: Mapping[int, str] = {}
         self.client_settings: Mapping[str, str] = {}
         self.bootstrap = ",".join(f"localhost:{HOST_PORT + node_id}" for node_id in self.nodes)
         self._directory = directory

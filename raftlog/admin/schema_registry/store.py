@@ -73,7 +73,11 @@ class SchemaStore:
                 await self._log.changed()
             except (KafkaError, OSError) as error:
                 self._wake()
-                log.error("schemas_unreadable", offset=self._applied_offset, reason=str(error))
+                is_temporary = (
+                    isinstance(error, KafkaError) and error.retriable
+                )  # as after a start of this node
+                note = log.warning if is_temporary else log.error
+                note("schemas_unreadable", offset=self._applied_offset, reason=str(error))
             except Exception:  # the registry stands still until it can go on; the node serves records
                 self._wake()
                 log.exception("schemas_not_applied", offset=self._applied_offset)

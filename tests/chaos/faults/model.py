@@ -43,6 +43,7 @@ class ModelTestbed:
             )
             for index in range(3)
         }
+        partitions["_schemas-0"] = partitions["t-0"]
         running = frozenset(self.running)
         now = asyncio.get_running_loop().time()
         starting = {node_id for node_id, ready_at in self._ready_at.items() if ready_at > now}

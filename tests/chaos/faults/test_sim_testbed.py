@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.faults.fault_swarm import EFFECTS, FaultSwarm
@@ -43,8 +44,11 @@ class Scene:
     async def begin(self) -> None:
         self.cluster.start()
         await self.cluster.until_ready()
-        await self.host.start(create_topic(Client("admin", self.cluster.bootstrap), "t", partitions=1))
+        await self.make_topic("t")
         await self.write(b"first")
+
+    async def make_topic(self, name: str) -> None:
+        await self.host.start(create_topic(Client("admin", self.cluster.bootstrap), name, partitions=1))
 
     async def write(self, *values: bytes, limit_s: float = 30.0) -> None:
         """Write until it is acknowledged. Raises TimeoutError."""
@@ -111,6 +115,8 @@ def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
         nemesis = Nemesis(scene.testbed, random.Random(2), Steps(()))
         if name.endswith("-coordinator"):
             await scene.coordinate()
+        if name.endswith("-schemas"):
+            await scene.make_topic(SCHEMAS_TOPIC)
         for number in range(2):
             await scene.until_whole()
             for value in range(5):

@@ -1,0 +1,96 @@
+"""Clients of a registry in memory: their history gets the right verdict, also if it loses responses or forgets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raftlog.testing.progress import patient
+from raftlog_chaos.checkers import judge
+from raftlog_chaos.history import Header, Op, Recorder
+from raftlog_chaos.simulator.loop import SimLoop, simulate
+from raftlog_chaos.workloads.port import Indefinite
+from raftlog_chaos.workloads.schema_workload import Answer, SchemaOptions, SchemaWorkload
+
+
+class MemoryRegistry:
+    """Gives ids in order. `forgets`: one registration in so many is acknowledged only. `reuses`: gives ids twice."""
+
+    nodes: Sequence[int] = (1, 2, 3)
+
+    def __init__(self, *, forgets: int = 0, reuses: int = 0) -> None:
+        self.forgets, self.reuses = forgets, reuses
+        self.ids: dict[str, int] = {}
+        self.subjects: dict[str, list[str]] = {}
+        self.asked = 0
+
+    async def ask(self, node: int, path: str, body: Mapping[str, Any] | None = None) -> Answer:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        words = path.split("/")[1:]
+        if body is not None:
+            found = self._register(words[1], body["schema"])
+            if self.asked % 5 == 0:
+                raise Indefinite("the response is lost")
+            return found
+        if words[0] == "schemas":
+            texts = [text for text, each in self.ids.items() if each == int(words[2])]
+            return Answer(200, {"schema": texts[0]}) if texts else Answer(404, {})
+        texts = self.subjects.get(words[1], [])
+        if len(words) == 3:
+            return Answer(200, list(range(1, len(texts) + 1))) if texts else Answer(404, {})
+        if not texts:
+            return Answer(404, {})
+        version = len(texts) if words[3] == "latest" else int(words[3])
+        return Answer(200, self._row(words[1], version, texts[version - 1]))
+
+    def _register(self, subject: str, text: str) -> Answer:
+        texts = self.subjects.setdefault(subject, [])
+        new = len(self.ids) + 1
+        schema_id = self.ids.setdefault(text, new - 1 if self.reuses and new % self.reuses == 0 else new)
+        if text not in texts:
+            texts.append(text)
+            found = self._row(subject, len(texts), text)
+            if self.forgets and schema_id % self.forgets == 0:
+                texts.pop()
+            return Answer(200, found)
+        return Answer(200, {**self._row(subject, texts.index(text) + 1, text), "id": schema_id})
+
+    def _row(self, subject: str, version: int, text: str) -> dict[str, Any]:
+        return {"subject": subject, "version": version, "id": self.ids[text], "schema": text}
+
+
+def play(registry: MemoryRegistry) -> list[Op]:
+    """Let three clients ask for some virtual seconds, and read all nodes."""
+    ops: list[Op] = []
+
+    async def program(loop: SimLoop) -> list[Op]:
+        recorder = Recorder(lambda: int(loop.time() * 1e9), ops.append)
+        load = SchemaWorkload(recorder, registry, loop.stream("load"), SchemaOptions(3))
+        load.start()
+        await asyncio.sleep(20)
+        assert await load.finish(5.0) == []
+        assert not load.faults
+        return ops
+
+    return simulate(program, seed=5, limit_s=patient(2_000)).result
+
+
+def test_a_registry_that_loses_responses_is_right():
+    """What was registered is there once, and all nodes are read."""
+    ops = play(MemoryRegistry())
+    assert judge(Header(), ops).anomalies == {}
+    counts = Counter((op.f, op.type) for op in ops)
+    assert counts["read-schemas", "ok"] == 3
+    assert min(counts["register", "info"], counts["register", "ok"], counts["look-up", "ok"]) > 10
+    lines = [json.loads(json.dumps(op.value)) for op in ops if op.f == "read-schemas" and op.type == "ok"]
+    assert len(lines[0][0][2]) > 30
+
+
+def test_a_registry_that_forgets_or_gives_an_id_twice_is_found_out():
+    """Each breaks another law."""
+    assert "lost-schema" in judge(Header(), play(MemoryRegistry(forgets=7))).anomalies
+    assert "id-of-two-schemas" in judge(Header(), play(MemoryRegistry(reuses=7))).anomalies
