@@ -19,7 +19,7 @@ import typer
 
 from raftlog.cli.background import Ready, continue_in_background
 from raftlog.cli.dev_control import Control, Controlled, DevNodes, stop_signals
-from raftlog.cli.dev_nodes import TEMPORARY, add_commands
+from raftlog.cli.dev_nodes import POINTER, TEMPORARY, add_commands
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import FAILED, OK, USAGE, Failure
 
@@ -149,15 +149,16 @@ def _check(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
-    """Give a folder, and whether it stays."""
-    if data is not None:
-        from raftlog.base.disk import FOLDER_MODE, make_folders
+    """Give a folder, and whether it stays. Commands find a folder that stays by a pointer to it."""
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True) as temporary:
+        if data is None:
+            yield Path(temporary), False
+            return
+        from raftlog.base.disk import FOLDER_MODE, make_folders, write_file
 
         make_folders(data, FOLDER_MODE)
+        write_file(Path(temporary) / POINTER, str(data.resolve()), secret=True)
         yield data.resolve(), True
-        return
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True) as folder:
-        yield Path(folder), False
 
 
 def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str], ready: Ready | None) -> int:
