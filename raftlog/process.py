@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
@@ -91,11 +92,16 @@ class NodeStuck(NodeFailed):
     """The node did not stop in time: its threads hang on a disk."""
 
 
+WatchLinks = Callable[[asyncio.AbstractEventLoop, Callable[[bool], None], Callable[[], list[str]]], None]
+"""Have a fault cut a node off from the others; see `raftlog.faults.node_links`."""
+
+
 class Controls(NamedTuple):
-    """Controls of a node in tests or in `raftlog dev`, for its admin API: its faults, and its cluster's process."""
+    """Controls of a node in tests or in `raftlog dev`: its faults, its cluster's process, and what cuts its links."""
 
     faults: FaultSwitch | None = None
     dev: DevCluster | None = None
+    watch_links: WatchLinks | None = None
 
 
 NO_CONTROLS: Final = Controls()
@@ -158,6 +164,8 @@ async def run_until(
         node = Node(config, env)
         doors: list[AdminListener] = []
         loop = asyncio.get_running_loop()
+        if controls.watch_links is not None:
+            controls.watch_links(loop, partial(_refuse_nodes, node), node.advertised)
         limited = LimitedLog(log, loop.time)
         loop.set_exception_handler(lambda _loop, context: _uncaught(node, limited, context))
         why = await _first(node.failed, signals.get(), node.start())
@@ -180,6 +188,13 @@ async def run_until(
         if isinstance(why, str):
             raise NodeFailed(why)
         log.info("node_stopped")
+
+
+def _refuse_nodes(node: Node, refused: bool) -> None:
+    if node.broker is not None:
+        node.broker.server.refuse_nodes(refused)
+    if node.control.quorum is not None:
+        node.control.quorum.refuse_nodes(refused)
 
 
 async def _open_doors(node: Node, controls: Controls, opened: list[AdminListener]) -> None:

@@ -244,6 +244,12 @@ def check_browser(method: str, headers: Mapping[str, str], *, open_to_all: bool)
         raise ApiError(403, "requests from other web sites may not change anything (Origin)", code=FORBIDDEN)
 
 
+def check_page(headers: Mapping[str, str]) -> None:
+    """Raise ApiError 403 for a request of a foreign page: it cannot read the answer, and yet takes a place."""
+    if headers.get("Sec-Fetch-Site", "none") not in OWN_PAGES:
+        raise ApiError(403, "pages of other web sites may not read records (Sec-Fetch-Site)", code=FORBIDDEN)
+
+
 def by_script(headers: Mapping[str, str]) -> bool:
     """Return whether a page's script asks: a browser would show its own form for Basic."""
     return headers.get("X-Requested-With", "") == "XMLHttpRequest"

@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     """Beyond them the oldest of the address with the most is closed; they reduce the descriptors for logs."""
 
     scans: int = 8
-    """Scans of topics that are on their way at once; beyond them the oldest of a caller ends."""
+    """Scans in progress, and downloads of contents; beyond them the oldest of a caller ends."""
 
     @property
     def streams(self) -> int:

@@ -86,9 +86,9 @@ class AdminServer:
         self._node = node
         self._limits = limits or Limits()
         self._lag = node.lag = node.lag or LoopLag()
-        self._streams = node.streams = Streams(self._limits.streams, "events")
-        node.record_streams = Streams(self._limits.streams, "records")
-        node.record_scans = Streams(self._limits.scans, "scanned records")
+        self._streams = node.streams = Streams(self._limits.streams, "streams of events")
+        node.record_streams = Streams(self._limits.streams, "streams of records")
+        node.record_scans = Streams(self._limits.scans, "searches and downloads")
         self._asker = Asker(node.config, node.image, node.introduce, node.tls_options)
         self._listener = self.door.address(node.config)
         self._auth = Authenticator(node, None, clock, listener=self._listener)

@@ -37,9 +37,7 @@ class Streams:
         """`what` names the kind in messages."""
         self._open: dict[Stream, None] = {}
         self._places: Places[Stream] = Places(most, self._displace)
-        self._displaced = (
-            f"{most} streams of {what} are open on this node, the most; a newer one took this place"
-        )
+        self._displaced = f"{most} {what} are in progress on this node, the most; a newer one took this place"
         self.is_closing = False
 
     @contextmanager

@@ -149,7 +149,7 @@ class NodeView:
     turns: TurnQueue = field(default_factory=TurnQueue)
     """The queue in which the node's long work waits for its turns of the loop."""
     reading_records: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the request that walks through records, since a batch may decompress to very much."""
+    """Held by the request that reads a large compressed batch, as it may decompress to very much."""
     lateness: Lateness = field(default_factory=Lateness)
     """How late its event loop is."""
     history: History | None = None
@@ -165,7 +165,7 @@ class NodeView:
     record_streams: Streams | None = None
     """The open streams of records; set by the server."""
     record_scans: Streams | None = None
-    """The scans of topics on their way; set by the server."""
+    """The scans of topics in progress, and the downloads of contents; set by the server."""
     answers: Counter[int] = field(default_factory=Counter)
     """How many answers the admin API gave, by status."""
     denials: Counter[str] = field(default_factory=Counter)
@@ -174,6 +174,8 @@ class NodeView:
     """How often a login to the admin API failed, by mechanism and reason."""
     bodies: Account = field(default_factory=lambda: account_of_bodies(USUAL_MAX_BYTES))
     """Bodies of requests to the admin API that are arriving."""
+    contents: Account = field(init=False)
+    """Contents that are downloaded, and batches that scans keep open."""
     faults: FaultSwitch | None = None
     """The faults that a node with --enable-faults can do to itself; None without."""
     dev: DevCluster | None = None
@@ -199,6 +201,7 @@ class NodeView:
 
     def __post_init__(self) -> None:
         self.started_ms = int(self.wall_clock_ms())
+        self.contents = Account("contents", self.bodies.limit // 2)
 
     async def survey_of(self, image: MetadataImage) -> Survey:
         """Return all partitions in numbers. Pages and metrics ask; only another image is surveyed anew."""
@@ -211,4 +214,4 @@ class NodeView:
     def accounts(self) -> list[AccountFacts]:
         """Return the parts of the budget for memory."""
         of_broker = [] if self.facts is None else self.facts.memory()
-        return [*of_broker, AccountFacts.of(self.bodies)]
+        return [*of_broker, AccountFacts.of(self.bodies), AccountFacts.of(self.contents)]

@@ -103,6 +103,7 @@ class MemoryBudget:
     | connections | 2/16 | only brokers get a place |
     | sessions | 1/16 | sessions are evicted, and consumers fetch without a session |
     | bodies (`account_of_bodies`) | 1/16 | HTTP requests get 503 |
+    | contents (`NodeView.contents`) | 1/32 beside it | downloads of records get 503 |
     """
 
     __slots__ = ("answers", "connections", "objects", "requests", "sessions", "unappended")

@@ -91,6 +91,9 @@ class BrokerContext(LocalBroker):
             self.made_schema_check = SchemaCheck(self)
         return self.made_schema_check
 
+    async def _check_by_schemas(self, *batch: Any, **options: Any) -> None:
+        await self.schema_check.check(*batch, **options)
+
     def schema_log(self) -> SchemaLog:
         """Return this broker's replica of the schema registry's store, for its reader."""
         from raftlog.broker.coordination.schema_log import SchemaLog
@@ -98,6 +101,7 @@ class BrokerContext(LocalBroker):
         return SchemaLog(self)
 
     def __post_init__(self) -> None:
+        self.check_by_schemas = self._check_by_schemas
         self.token_key = TokenKey(self.config.delegation_token_secret_key)
 
 

@@ -6,7 +6,7 @@ It has no behaviour.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,3 +59,5 @@ class LocalBroker:
     `wait_for_leaders`."""
     image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
     """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""
+    check_by_schemas: Callable[..., Awaitable[None]] | None = None
+    """Checks a batch by the schema registry (`SchemaCheck.check`). Set by the broker's context."""

@@ -11,12 +11,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.cli.broker import FENCED, broker_rows
 from raftlog.cli.exits import Failure
 from raftlog.cli.group import groups_of
 from raftlog.cli.group_lookup import committed
 from raftlog.cli.partition import offsets_at
-from raftlog.cli.partition_view import Partition, is_internal, partitions_in
+from raftlog.cli.partition_view import Partition, partitions_in
 from raftlog.cli.target import Target
 from raftlog.client.metadata import LATEST, PartitionKey
 
@@ -87,7 +88,7 @@ def look(target: Target) -> ClusterView:
 def _add_ends(target: Target, view: ClusterView, silent: set[int]) -> None:
     by_leader: defaultdict[int, list[PartitionKey]] = defaultdict(list)
     for each in view.partitions[:MOST_PARTITIONS]:
-        if each.leader >= 0 and not is_internal(each.topic):
+        if each.leader >= 0 and each.topic not in INTERNAL_TOPICS:
             by_leader[each.leader].append((each.topic, each.number))
     view.at = time.monotonic()
     for leader, keys in sorted(by_leader.items()):

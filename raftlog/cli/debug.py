@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
+import os
 import platform
+import re
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
@@ -24,15 +27,29 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import api_of
 from raftlog.cli.quorum import quorum_of
-from raftlog.cli.secrets_out import is_secret, values_without_secrets, without_secrets
+from raftlog.cli.secrets_out import (
+    LINE_CHARS,
+    OUT,
+    is_secret,
+    lines_without_secrets,
+    values_without_secrets,
+    without_secrets,
+)
 from raftlog.cli.target import Target
 
 HTTP_S: Final = 5.0
 LOG_BYTES: Final = 5_000_000
 """Of each log its end is taken."""
+ALL_LOG_BYTES: Final = 50_000_000
+BEGINNING_BYTES: Final = 4096
+"""Bytes by which a file is judged to be text."""
 MOST_LOGS: Final = 50
 MOST_TOPICS: Final = 200
 """Topics whose configs are taken."""
+FOREIGN: Final = (".yml", ".yaml", ".json")
+"""Suffixes of files that a node does not read as its config."""
+_SEGMENT: Final = re.compile(r"[0-9]{20}\b")
+"""Files of partitions have the offset of their first record as their name."""
 ROUTES: Final = ("health", "ready", "quorum", "clock", "restart-risks", "samples", "nodes")
 README: Final = """\
 A bundle of `raftlog debug bundle`, for a bug report: what the cluster says of itself, and logs.
@@ -42,10 +59,10 @@ quorum.json       the metadata quorum
 settings/         the settings in force on each broker, and topics' configs
 http/             what each node's HTTP API says: health, clock, samples, metrics
 logs/             the ends of the logs that were named, or found
-missing.txt       what could not be asked, and why
+missing.txt       what could not be asked and why, and what was left out
 
 Values of settings and fields that are named as secrets are replaced by [secret]. Names of topics, groups, users and
-hosts are in it: look through it before you send it to others. There are no records in it.
+hosts are in it: look through it before you send it to others. Folders with records are passed over.
 """
 
 debug = noun("Collect what a bug report needs.")
@@ -93,11 +110,11 @@ def bundle(
         _add_settings(collected, target, view)
     _add_http(collected, target)
     for each in config or ():
-        collected.file(f"config/{each.name}", each)
+        collected.config(each)
     for each in [*(log or ()), *_logs_of_dev(target)]:
         _add_logs(collected, each)
     collected.write(path)
-    size = f"{len(collected.files)} files, {path.stat().st_size / 1000:,.0f} kB"
+    size = f"{len(collected.names)} files, {path.stat().st_size / 1000:,.0f} kB"
     print(f"{path}: {size}; look through it before you send it")
     for reason in collected.missing:
         print(f"raftlog: missing: {reason}", file=sys.stderr)
@@ -105,21 +122,36 @@ def bundle(
 
 
 class Bundle:
-    """The files of an archive. Each text passes the removal of secrets on its way in."""
+    """The files of an archive, packed as they are added. Each text passes the removal of secrets on its way in."""
 
     def __init__(self, known: set[str]) -> None:
         self._known = known
-        self.files: dict[str, str] = {}
+        self._packed = io.BytesIO()
+        self._archive = zipfile.ZipFile(self._packed, "w", zipfile.ZIP_DEFLATED)
+        self._log_bytes = ALL_LOG_BYTES
+        self.names: set[str] = set()
         self.missing: list[str] = []
+
+    def lines(self, name: str, lines: Iterable[str]) -> None:
+        """Add a text line by line. A name that is taken gets a number."""
+        path, number = Path(name), 1
+        while name in self.names:
+            number += 1
+            name = str(path.with_name(f"{path.stem}-{number}{path.suffix}"))
+        self.names.add(name)
+        with self._archive.open(name, "w") as file:
+            for line in lines_without_secrets(lines, self._known):
+                file.write(f"{line}\n".encode(errors="replace"))
 
     def text(self, name: str, text: str) -> None:
         """Add a text."""
-        self.files[name] = without_secrets(text, self._known)
+        self.lines(name, text.splitlines())
 
     def json(self, name: str, found: Any) -> None:
         """Add what can be written as JSON."""
         found = values_without_secrets(json.loads(json.dumps(found, default=_as_text)), self._known)
-        self.files[name] = json.dumps(found, indent=1)
+        self.names.add(name)
+        self._archive.writestr(name, json.dumps(found, indent=1))
 
     def ask(self, what: str, ask: Callable[[], Any], name: str = "") -> Any:
         """Return what is asked for, and add it as `name`; None, with the reason in `missing`, if that fails."""
@@ -132,15 +164,45 @@ class Bundle:
             self.json(name, found)
         return found
 
-    def file(self, name: str, path: Path) -> None:
-        """Add the end of a file of this machine."""
+    def config(self, path: Path) -> None:
+        """Add the settings of a config file, as a node reads them: by name, without comments."""
+        from raftlog.base.config import environment_name, parse_file
+        from raftlog.base.config import is_secret as is_secret_setting
+
+        try:
+            text = path.read_text("utf-8-sig", errors="replace")
+            if path.suffix.lower() in FOREIGN:
+                self.text(f"config/{path.name}", text)
+                return
+            values = parse_file(text, name=path.name)
+        except (OSError, ValueError) as error:
+            self.missing.append(without_secrets(f"{path}: {error}", self._known))
+            return
+        found = {
+            name: OUT if value and is_secret_setting(environment_name(name)) else value
+            for name, value in values.items()
+        }
+        found = values_without_secrets(found, self._known)
+        self.lines(f"config/{path.name}", (f"{name}={value}" for name, value in found.items()))
+
+    def log(self, path: Path) -> None:
+        """Add the end of a log of this machine."""
         try:
             with path.open("rb") as file:
+                if not _begins_as_text(file.read(BEGINNING_BYTES)):
+                    self.missing.append(f"{path}: no text")
+                    return
                 size = file.seek(0, io.SEEK_END)
-                file.seek(max(0, size - LOG_BYTES))
-                if size > LOG_BYTES:
-                    file.readline()
-                self.text(name, file.read().decode(errors="replace"))
+                most = min(LOG_BYTES, self._log_bytes)
+                if most == 0:
+                    self.missing.append(f"{path}: the bundle has {ALL_LOG_BYTES} bytes of logs already")
+                    return
+                file.seek(max(0, size - most))
+                if size > most:
+                    _skip_line(file)
+                    self.missing.append(f"{path}: its first {file.tell()} bytes")
+                self._log_bytes -= min(size, most)
+                self.lines(f"logs/{path.parent.name}-{path.name}", _lines_of(file, size))
         except OSError as error:
             self.missing.append(f"{path}: {error.strerror}")
 
@@ -148,15 +210,34 @@ class Bundle:
         """Write the archive, readable for this user. Raise Failure."""
         from raftlog.base.disk import write_file
 
-        packed = io.BytesIO()
-        self.text("missing.txt", "".join(f"{each}\n" for each in self.missing) or "all was answered\n")
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, text in sorted(self.files.items()):
-                archive.writestr(name, text)
+        self.lines("missing.txt", self.missing or ["every question was answered"])
+        self._archive.close()
         try:
-            write_file(path, packed.getvalue(), secret=True)
+            write_file(path, self._packed.getvalue(), secret=True)
         except OSError as error:
             raise Failure(f"{path}: {error.strerror}") from None
+
+
+def _lines_of(file: BinaryIO, end: int) -> Iterator[str]:
+    """Yield the lines up to `end`, without their ends; a line beyond what is searched is cut."""
+    while file.tell() < end and (line := file.readline(2 * LINE_CHARS)):
+        if not line.endswith(b"\n"):
+            _skip_line(file)
+        yield line.decode(errors="replace").rstrip("\r\n")
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (passed := file.readline(2 * LINE_CHARS)) and not passed.endswith(b"\n"):
+        pass
+
+
+def _begins_as_text(beginning: bytes) -> bool:
+    """Return whether these bytes are UTF-8 without control characters; the last character may be cut."""
+    try:
+        found = codecs.getincrementaldecoder("utf-8")().decode(beginning)
+    except UnicodeDecodeError:
+        return False
+    return not any(each < " " and each not in "\t\n\r\f\b\x1b" for each in found)
 
 
 def _as_text(found: object) -> object:
@@ -184,10 +265,14 @@ def _add_settings(collected: Bundle, target: Target, view: ClusterView) -> None:
             name = f"settings/broker-{each['broker']}.json"
             broker = str(each["broker"])
             collected.ask(name, partial(settings_of, target, "broker", broker), name)
-    changed: dict[str, Any] = {}
-    for topic in sorted({each.topic for each in view.partitions})[:MOST_TOPICS]:
+    changed: list[dict[str, Any]] = []
+    topics = sorted({each.topic for each in view.partitions})
+    if len(topics) > MOST_TOPICS:
+        collected.missing.append(f"configs of {len(topics) - MOST_TOPICS} of {len(topics)} topics")
+    for topic in topics[:MOST_TOPICS]:
         found = collected.ask(f"configs of {topic}", partial(settings_of, target, "topic", topic))
-        changed[topic] = [row for row in found or () if row["source"] != "default"]
+        rows = [row for row in found or () if row["source"] != "default"]
+        changed.append({"topic": topic, "configs": rows})
     collected.json("settings/topics.json", changed)
 
 
@@ -225,8 +310,25 @@ def _logs_of_dev(target: Target) -> list[Path]:
 
 
 def _add_logs(collected: Bundle, path: Path) -> None:
-    paths = sorted(path.rglob("*.log*"))[:MOST_LOGS] if path.is_dir() else [path]
-    for each in paths:
-        if each.is_file() or not path.is_dir():
-            # two nodes may have logs of the same name
-            collected.file(f"logs/{each.parent.name}-{each.name}", each)
+    """Add a log, or those in a folder. Folders of partitions and of metadata hold records, so they are passed over."""
+    if not path.is_dir():
+        if _SEGMENT.match(path.name):
+            collected.missing.append(f"{path}: a file of a partition, which may hold records")
+        else:
+            collected.log(path)
+        return
+    found: list[Path] = []
+    for folder, folders, names in os.walk(path):
+        if any(name == "meta.properties" or "checkpoint" in name for name in names):
+            collected.missing.append(f"{folder}: a node's data, which may hold records")
+            folders.clear()
+            continue
+        folders.sort()
+        logs = (name for name in sorted(names) if ".log" in name and not _SEGMENT.match(name))
+        found += [Path(folder, name) for name in logs if Path(folder, name).is_file()]
+    for each in found[:MOST_LOGS]:
+        collected.log(each)
+    if len(found) > MOST_LOGS:
+        collected.missing.append(
+            f"{path}: {len(found) - MOST_LOGS} of {len(found)} logs; the first are taken"
+        )

@@ -47,11 +47,6 @@ class Partition:
         return partition_health(state, min_insync)
 
 
-def is_internal(topic: str) -> bool:
-    """Return whether a topic is the cluster's own, by its name."""
-    return topic.startswith("__")
-
-
 def partitions_in(metadata: Metadata) -> list[Partition]:
     """Return all partitions of all topics."""
     return [

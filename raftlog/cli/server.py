@@ -106,12 +106,13 @@ def main(argv: Sequence[str]) -> None:
         dev = DevSocket(arguments.dev_folder)
     from raftlog import process  # after the log is set up, and only for a config that can be used
 
+    controls = process.Controls(faults, dev, None if faults is None else faults.links.watch)
     try:
         with (
             _signals_ignored_at_end(),
             asyncio.Runner(loop_factory=_loop_factory(config.event_loop)) as runner,
         ):
-            runner.run(process.run(config, env=env, controls=process.Controls(faults, dev)))
+            runner.run(process.run(config, env=env, controls=controls))
     except KeyboardInterrupt:
         sys.exit(exits.INTERRUPTED)
     except (process.NodeFailed, OSError) as error:

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.cli import exits
 from raftlog.cli.cluster import GREEN, Verdict, check_health
 from raftlog.cli.cluster_command import verb
 from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, look, rates_between
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_command import api_of
-from raftlog.cli.partition_view import is_internal
 from raftlog.cli.quorum import Quorum, quorum_of
 from raftlog.cli.rows import Form, print_object, print_table
 from raftlog.cli.target import Target
@@ -71,7 +71,7 @@ def _health(target: Target) -> Verdict:
 
 
 def _summary(view: ClusterView, quorum: Quorum | None) -> dict[str, Any]:
-    own = [each for each in view.partitions if not is_internal(each.topic)]
+    own = [each for each in view.partitions if each.topic not in INTERNAL_TOPICS]
     states = Counter(each.state for each in view.groups)
     lags = [each for each in view.groups if each.lag is not None]
     worst = max(lags, key=lambda each: each.lag or 0, default=None)
@@ -192,7 +192,7 @@ def tables(view: ClusterView, rates: Rates, *, internal: bool) -> list[Table]:
 
 def _topic_rows(view: ClusterView, rates: Rates, *, internal: bool) -> list[dict[str, Any]]:
     names = sorted(
-        {each.topic for each in view.partitions if internal or not is_internal(each.topic)},
+        {each.topic for each in view.partitions if internal or each.topic not in INTERNAL_TOPICS},
         key=lambda name: (-rates.topics.get(name, 0.0), name),
     )[:LINES]
     rows = []

@@ -67,7 +67,7 @@ Begin = Annotated[
 ]
 UntilEnd = Annotated[bool, typer.Option("--until-end", help="stop at what is the end of the topics now")]
 SkipLost = Annotated[
-    bool, typer.Option("--skip-lost", help="go on behind records that the topic no longer has")
+    bool, typer.Option("--skip-lost", help="continue after records that the topic no longer has")
 ]
 Group = Annotated[
     str, typer.Option("--group", "-G", metavar="GROUP", help='shows the lag to other tools; "": none')

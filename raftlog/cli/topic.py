@@ -6,13 +6,17 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
+from raftlog.base.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from raftlog.cli import exits
 from raftlog.cli.client_settings import read_settings
 from raftlog.cli.cluster_command import Topic, Topics, noun, verb
 from raftlog.cli.effective_settings import change_settings, settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.partition_view import is_internal
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target, print_results
 from raftlog.client.metadata import PartitionKey
@@ -91,7 +95,7 @@ def list_topics(
             "replication_factor": found.replication_factor,
         }
         for name, found in sorted(target.topics().items())
-        if internal or not is_internal(name)
+        if internal or name not in INTERNAL_TOPICS
     ]
     print_rows(rows, form, ("topic", "partitions", "replication_factor"))
 

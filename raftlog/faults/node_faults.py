@@ -1,4 +1,4 @@
-"""Faults that a node injects into itself on request, since no other process can: of its disk and its wall clock.
+"""Faults that a node injects into itself on request, since no other process can: of its disk, wall clock and links.
 
 `raftlog.base.faults` lists them. A node offers them with `raftlog server --enable-faults` only. With it the disk also
 writes down what it has not synced (`raftlog.faults.forgetful_disk`), which is what a power cut needs. A node that once
@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from raftlog.base.faults import ClockJump, FailingDisk, FullDisk, NodeFault, SlowDisk, name_of
+from raftlog.base.faults import ClockJump, CutOff, FailingDisk, FullDisk, NodeFault, SlowDisk, name_of
 from raftlog.base.log import get_logger
 from raftlog.faults.forgetful_disk import ForgetfulDisk
+from raftlog.faults.node_links import NodeLinks
 from raftlog.faults.troubled_disk import DiskTrouble, TroubledDisk
 
 log = get_logger("faults")
@@ -49,10 +50,11 @@ write_line = msgspec.json.Encoder().encode
 
 
 class NodeFaults:
-    """The faults of one node, and the disk and clock that they act on. Any thread may call it."""
+    """The faults of one node, and the disk, clock and links that they act on. Any thread may call it."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self.disk = TroubledDisk(ForgetfulDisk(folders))
+        self.links = NodeLinks()
         self._offset_ms = 0
         self._active: dict[str, NodeFault] = {}
 
@@ -93,6 +95,7 @@ class NodeFaults:
                 case ClockJump():
                     self._offset_ms = fault.offset_ms
         self.disk.trouble = trouble
+        self.links.cut(any(isinstance(each, CutOff) for each in self._active.values()))
 
     def obey(self, line: bytes) -> bytes:
         """Do what a line says (JSON of a `Command`) and return the line that answers it (of a `Reply`)."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from raftlog.tables.misfits import Misfit
+from raftlog.tables.progress import TableError
 from raftlog.tables.registry import RegisteredSchema, Registry
 from raftlog.tables.values import UNFIT, Values
 
@@ -23,15 +24,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-MOST_IDS: Final = 1_000
-"""Different ids of a batch that the registry is asked for; the most frequent ones. Bytes that are no id may be any."""
+MOST_IDS: Final = 100_000
+"""Different ids of schemas in a batch. The registry is asked for each that it was not asked for yet, some minutes."""
 RAW: Final = "raw"
 REASON: Final = "reason"
 _ID: Final = """CASE WHEN length(value) >= 5 AND substring(value, 1, 1) = X'00'
     THEN cast(conv(hex(substring(value, 2, 4)), 16, 10) AS long) END"""
-_INDEXES: Final = "substring(value, 6, cast(1 + conv(hex(substring(value, 6, 1)), 16, 10) / 2 AS int))"
-"""Which message of its file a Protobuf value is of: a number of indexes, doubled, and the indexes of a byte each."""
+_COUNT: Final = "cast(1 + conv(hex(substring(value, 6, 1)), 16, 10) / 2 AS int)"
+_INDEXES: Final = f"""unhex(regexp_extract(hex(substring(value, 6, 330)),
+    concat('^(([89A-F].){{0,4}}[0-7].){{', {_COUNT}, '}}'), 0))"""
+"""Which message of its file a Protobuf value is of: a number of indexes, doubled, and the indexes. All are varints."""
 PROTOBUF: Final = "PROTOBUF"
+
+
+class TooManyIds(TableError):
+    """The values of a batch are of more schemas than can be looked up."""
 
 
 class Decoder:
@@ -49,7 +56,7 @@ class Decoder:
     def decode(self, frame: DataFrame) -> DataFrame:
         """Return a frame with `value` as fields, and the columns `raw` and `reason` of values that do not fit.
 
-        It reads the ids in the frame first, so the frame is that of a batch. Raise RegistryFailed.
+        It reads the ids in the frame first, so the frame is that of a batch. Raise RegistryFailed, TooManyIds.
         """
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import BinaryType, StringType, StructField, StructType
@@ -64,13 +71,13 @@ class Decoder:
     def _learn(self, frame: DataFrame) -> dict[int, RegisteredSchema]:
         """Return the schemas of a frame's values, by id. Older schemas decide the types of fields."""
         with_id = frame.selectExpr(f"{_ID} AS id", f"{_INDEXES} AS indexes").where("id IS NOT NULL")
-        ids = [row.id for row in _most_frequent(with_id, "id")]
+        ids = [row.id for row in _distinct(with_id, "id")]
         self._values.look_again()
         found = {schema_id: self._registry.schema(schema_id) for schema_id in ids}
         schemas = {schema_id: schema for schema_id, schema in found.items() if schema is not None}
         heads = [(schema_id, b"") for schema_id, schema in schemas.items() if schema.kind != PROTOBUF]
         if messages := [schema_id for schema_id, schema in schemas.items() if schema.kind == PROTOBUF]:
-            rows = _most_frequent(with_id.where(with_id.id.isin(messages)).dropna(), "id", "indexes")
+            rows = _distinct(with_id.where(with_id.id.isin(messages)).dropna(), "id", "indexes")
             heads += [(row.id, bytes(row.indexes)) for row in rows]
         for schema_id, head in sorted(heads):
             with suppress(Misfit):  # each value of it has this reason, in its task
@@ -78,10 +85,14 @@ class Decoder:
         return schemas
 
 
-def _most_frequent(frame: DataFrame, *columns: str) -> list[Any]:
-    counted = frame.groupBy(*columns).count()
-    ascending = [False, *(True for _ in columns)]
-    found: list[Any] = counted.orderBy("count", *columns, ascending=ascending).limit(MOST_IDS).collect()
+def _distinct(frame: DataFrame, *columns: str) -> list[Any]:
+    """Return the different rows. Raise TooManyIds: a value whose schema was not asked for would be no misfit."""
+    found: list[Any] = frame.select(*columns).distinct().limit(MOST_IDS + 1).collect()
+    if len(found) > MOST_IDS:
+        raise TooManyIds(
+            f"the values of a batch are of more than {MOST_IDS:,} schemas, so most are of none: leave such records out "
+            "before they are decoded, or read smaller batches"
+        )
     return found
 
 

@@ -1,15 +1,17 @@
 """Exactly once to a topic: each batch of a query is one transaction, which also commits the number of the next batch.
 
 That number is an offset of a consumer group. The group's name is also the transactional id: a prefix and the query's
-id, which Spark keeps in the checkpoint. A batch is written in this order: initialize the transactional id, read the
-number, begin, produce, add the next number, commit. Initializing fences every earlier attempt and ends its transaction,
-so the number says for certain whether the batch is in the topic. A replayed batch that is there already is skipped.
+id, which Spark keeps in the checkpoint. A name follows if the query writes to a topic in several places. A batch is
+written in this order: initialize the transactional id, read the number, begin, produce, add the next number, commit.
+Initializing fences every earlier attempt and ends its transaction, so the number says for certain whether the batch is
+in the topic. A replayed batch that is there already is skipped.
 
 One task writes the whole batch. So a replay may spread the rows over other tasks, and readers see a batch as a whole.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +24,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from raftlog.pipeline import clients
-from raftlog.pipeline.batch_id import query_of
+from raftlog.pipeline.batch_id import query_of, write_once
 from raftlog.pipeline.login import redacted
 from raftlog.pipeline.options import OptionFaults, WriteOptions, write_options
 from raftlog.pipeline.sink import NotWritten, Writing, checked_columns
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "raftlog-spark-"
 """The beginning of transactional ids and groups, for ACLs."""
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{0,100}")
 TIMEOUT_MS: Final = 120_000
 """The time that a transaction may take, unless an option says otherwise. Rows are computed before it begins."""
 PATIENCE_S: Final = 60.0
@@ -50,19 +53,30 @@ class ExactlyOnce:
     """A function for `foreachBatch` that writes each batch of a query to a topic, whatever is killed and replayed.
 
     `options` and columns are the same as of `format("raftlog")` for writing, with `topic`. Use one instance for each
-    query. `first_batch` is the batch with which a query began to write exactly once.
+    query. `first_batch` is the batch with which a query began to write exactly once. A query may write good and bad
+    rows of a batch to one topic, by two instances with a `name` each.
     """
 
-    def __init__(self, options: Mapping[str, str], first_batch: int = 0) -> None:
+    def __init__(self, options: Mapping[str, str], first_batch: int = 0, *, name: str = "") -> None:
         self._options = write_options(options)
         if self._options.topic is None:
             raise OptionFaults(["topic: must be given, since a transaction notes its batch for one topic"])
-        self._first_batch = first_batch
+        if not NAME.fullmatch(name):
+            raise OptionFaults([f"name: is {name!r}, must have letters, digits, '.', '_' and '-' only"])
+        self._first_batch, self._name = first_batch, name
 
     def __call__(self, frame: DataFrame, batch: int) -> int:
-        """Write a batch and return its number of rows, 0 if it was there. Raise OptionFaults and Spark's errors."""
+        """Write a batch and return its number of rows, 0 if it was there.
+
+        Raise OptionFaults, WrittenTwice and Spark's errors.
+        """
         columns = checked_columns(frame.schema, self._options)
-        query = query_of(frame)
+        query = "-".join(filter(None, (query_of(frame), self._name)))
+        servers = self._options.client["bootstrap.servers"]
+        place = f"topic {self._options.topic} at {servers} as {PREFIX}{query}"
+        return write_once(frame, batch, place, lambda: self._write(frame, columns, query, batch))
+
+    def _write(self, frame: DataFrame, columns: frozenset[str], query: str, batch: int) -> int:
         write = partial(write_batch, self._options, columns, query, batch, self._first_batch)
         written = [row.rows for row in frame.repartition(1).mapInArrow(write, WRITTEN_DDL).collect()]
         if not written:  # Spark may call no function for a frame without rows
@@ -78,7 +92,10 @@ def write_batch(  # noqa: PLR0917 - the last one is Spark's, and partial gives t
     first_batch: int,
     rows: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """Write a batch's rows and note it, unless it is noted. Yield a row of WRITTEN. Raise NotWritten, UnknownBatch."""
+    """Write a batch's rows and note it, unless it is noted. Yield a row of WRITTEN. Raise NotWritten, UnknownBatch.
+
+    `query` is the query's id, with the name of the place in the query if it has one.
+    """
     transaction = _Transaction(options, PREFIX + query)
     try:
         with closing(transaction):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from raftlog.pipeline.batch_id import query_of
+from raftlog.pipeline.batch_id import query_of, write_once
 from raftlog.tables.formats import Place, open_table
 from raftlog.tables.progress import Source, TableError
-from raftlog.tables.table import StoreFailed
+from raftlog.tables.table import StoreFailed, Table
 from raftlog.tables.writer import TableWriter
 
 if TYPE_CHECKING:
@@ -44,7 +44,22 @@ class TableSink:
         self._commits = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> int:
-        """Append a batch; return its number of rows, 0 if it was there. Raise TableError, ImportError, ValueError."""
+        """Append a batch; return its number of rows, 0 if it was there.
+
+        Raise TableError, ImportError, ValueError, WrittenTwice.
+        """
+        where = self._place.where(self._name)
+        return write_once(frame, batch, f"table {where}", lambda: self._append(frame, batch))
+
+    def holding(self, frame: DataFrame, batch: int) -> Table | None:
+        """Return the table if it has the batch, otherwise None. Raise StoreFailed."""
+        table = open_table(self._place, self._name, pa.schema([]))
+        head = table.load()
+        source = Source(CLUSTER, self._name, query_of(frame))
+        has = head is not None and head.source == source and head.offsets.get(BATCHES) == batch + 1
+        return table if has else None
+
+    def _append(self, frame: DataFrame, batch: int) -> int:
         schema = _columns_of(frame)
         if self._writer is None:
             self._writer = self._begin(query_of(frame), schema, batch)

@@ -91,6 +91,11 @@ class Listener:
             if reason is not None:
                 channel.close(reason)
 
+    def close_nodes(self, reason: str) -> None:
+        """Close the connections of all other nodes."""
+        for channel in [*chain.from_iterable(self._proven.values())]:
+            channel.close(reason)
+
     def _protocol(self) -> InboundChannel:
         channel = InboundChannel(
             self._identity,

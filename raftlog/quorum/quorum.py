@@ -46,6 +46,7 @@ REPLACED_AFTER_S: Final = 5.0
 LEADERLESS_S: Final = 5.0
 """Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
 
+CUT_OFF: Final = "a fault cuts it off from the other nodes"
 FIRST_SET_S: Final = 10.0
 """How long a leader tries to write the first set of voters, in seconds."""
 
@@ -122,6 +123,7 @@ class Quorum:
         self._listener: Listener | None = None
         self._voter_requests: VoterRequests | None = None
         self._feed: ObserverFeed | None = None
+        self._refuses_nodes = False
 
     # -- life ----------------------------------------------------------------------------
 
@@ -249,6 +251,12 @@ class Quorum:
         if self._links is not None and self._listener is not None:
             self._links.close_too_old()
             self._listener.close_too_old()
+
+    def refuse_nodes(self, refused: bool) -> None:
+        """Close the connections of other nodes, and refuse new ones, or accept them again: a fault."""
+        self._refuses_nodes = refused
+        if refused and self._listener is not None:
+            self._listener.close_nodes(CUT_OFF)
 
     @property
     def term(self) -> int:
@@ -465,6 +473,8 @@ class Quorum:
     def _admits(self, hello: Hello) -> str | None:
         assert self._links is not None
         newcomer = introduced(hello)
+        if self._refuses_nodes and hello.node_id != self.node_id:
+            return CUT_OFF
         return (self._links.refusal_reason if hello.kind == "raft" else self._links.why_taken)(newcomer)
 
     def _take_rpc(self, channel: InboundChannel) -> None:

@@ -6,14 +6,15 @@ that is after the year 9999, is null: readers of tables cannot represent it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from raftlog.client.fetching import APPEND_TIME
 from raftlog.records.batch import Record
-from raftlog.tables.misfits import DeadLetter, Misfit
+from raftlog.tables.misfits import DeadLetter, Decided, Misfit
+from raftlog.tables.progress import TableError
 from raftlog.tables.values import UNFIT, Values
 
 MAX_TIMESTAMP_MS: Final = 253_402_300_799_999
@@ -44,13 +45,14 @@ class Rows:
 
     def __init__(self, values: Values | None = None) -> None:
         self.values = values
+        self.decided = Decided()
         self._batches: list[tuple[int, pa.RecordBatch]] = []
         self._dead: list[DeadLetter] = []
         self.count = 0
         self.bytes = 0
 
     def add(self, partition: int, records: Iterable[tuple[int, Record]]) -> None:
-        """Add the records of a partition, each with its timestamp type. Raise CorruptMessage, RegistryFailed."""
+        """Add the records of a partition, each with its timestamp type. Raise CorruptMessage, TableError."""
         found = list(records)
         if self.values is None:
             batch = record_batch(SCHEMA, base_columns(partition, found), [each.value for _, each in found])
@@ -73,10 +75,9 @@ class Rows:
             promote_options="permissive",
         )
 
-    def take_dead(self, offsets: Mapping[int, int]) -> pa.Table:
-        """Return the dead letters from these offsets on, and forget them all."""
-        found = [each for each in self._dead if each.record.offset >= offsets.get(each.partition, 0)]
-        self._dead = []
+    def take_dead(self) -> pa.Table:
+        """Return the dead letters, and forget them."""
+        found, self._dead = self._dead, []
         tables = [
             record_batch(
                 DEAD,
@@ -101,11 +102,13 @@ class Rows:
         """Return the rows of the records that fit, and keep the others as dead letters."""
         fitting, decoded = [], []
         for kind, record in records:
+            if (partition, record.offset) in self.decided.letters:
+                continue
             try:
                 decoded.append(None if record.value is None else values.read(record.value))
                 fitting.append((kind, record))
             except Misfit as misfit:
-                self._dead.append(DeadLetter(partition, kind, record, str(misfit)))
+                self._keep_dead(DeadLetter(partition, kind, record, str(misfit)))
         schema = _with_value(values.type)
         extra = [] if schema is BASE else [decoded]
         try:
@@ -124,9 +127,18 @@ class Rows:
         try:
             pa.array([value], values.type)
         except UNFIT as error:
-            self._dead.append(DeadLetter(partition, *record, f"its value fits into no column: {error}"))
+            self._keep_dead(DeadLetter(partition, *record, f"its value fits into no column: {error}"))
             return False
         return True
+
+    def _keep_dead(self, letter: DeadLetter) -> None:
+        """Keep a dead letter. Raise TableError if it was none before a crash: its dead letters are written."""
+        if letter.record.offset < self.decided.ends.get(letter.partition, 0):
+            raise TableError(
+                f"record {letter.partition}/{letter.record.offset} fitted before a crash, and the dead letters around "
+                f"it are written; now it does not: {letter.reason}. Give the registry the schemas back that it had"
+            )
+        self._dead.append(letter)
 
 
 def _with_value(type_: pa.StructType) -> pa.Schema:

@@ -8,7 +8,7 @@ store refuses a second file of that name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -63,6 +63,14 @@ class DeltaBackend:
         """Return the columns of the version that was read last."""
         assert self._table is not None
         return pa.schema(self._table.schema().to_arrow())
+
+    def read(self, columns: Sequence[str], offset: int) -> pa.Table:
+        """Return columns of the rows from an offset on, of the version that was read last. Raise StoreFailed."""
+        assert self._table is not None
+        try:
+            return self._table.to_pyarrow_table(columns=list(columns), filters=[("offset", ">=", offset)])
+        except (DeltaError, OSError) as error:
+            raise StoreFailed(_words(error)) from error
 
     def create(self, source: Source) -> None:
         """Make the table, without records. Raise Conflict, StoreFailed."""

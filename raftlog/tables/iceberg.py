@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -77,6 +77,15 @@ class IcebergBackend:
         """Return the columns of the version that was read last."""
         assert self._table is not None
         return self._table.schema().as_arrow()
+
+    def read(self, columns: Sequence[str], offset: int) -> pa.Table:
+        """Return columns of the rows from an offset on, of the version that was read last. Raise StoreFailed."""
+        assert self._table is not None
+        try:
+            rows = self._table.scan(row_filter=f"offset >= {offset}", selected_fields=tuple(columns))
+            return rows.to_arrow()
+        except _FAILURES as error:
+            raise StoreFailed(_words(error)) from error
 
     def create(self, source: Source) -> None:
         """Make the table, without records. Raise Conflict, StoreFailed."""

@@ -165,6 +165,8 @@ class Job:
         new = [each for each in found.partitions if each not in known]
         begin = self._first_offsets(topic, new, EARLIEST if known else self._plan.begin)
         writer.take_over(begin, feed.rows.take())
+        if feed.dead_letters is not None:
+            feed.rows.decided = feed.dead_letters.begin(writer.head)
         feed.positions = dict(writer.head.offsets)
         feed.leader_epochs = dict(writer.head.leader_epochs)
         if self._plan.until_end:

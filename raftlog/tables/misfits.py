@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from raftlog.records.batch import Record
@@ -15,6 +16,15 @@ class Misfit(Exception):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason[:MAX_REASON].encode(errors="backslashreplace").decode())
+
+
+class Decided(NamedTuple):
+    """The dead letters that are in their table before the rows of the same offsets, after a crash between both."""
+
+    ends: Mapping[int, int] = {}
+    """The offsets of each partition up to which it is decided which records are dead letters."""
+    letters: frozenset[tuple[int, int]] = frozenset()
+    """Partition and offset of the dead letters."""
 
 
 class DeadLetter(NamedTuple):

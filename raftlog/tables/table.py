@@ -7,7 +7,7 @@ offsets would both append their records.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from raftlog.tables.progress import Attempt, Head, Source
@@ -36,6 +36,9 @@ class Table(Protocol):
 
     def columns(self) -> pa.Schema:
         """Return the columns of the version that `load` read last."""
+
+    def read(self, columns: Sequence[str], offset: int) -> pa.Table:
+        """Return columns of the rows from an offset on, of the version that `load` read last."""
 
     def create(self, source: Source) -> None:
         """Make the table, without records. Raise Conflict if there is a table by now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from raftlog.tables.progress import (
@@ -59,6 +59,24 @@ class TableWriter:
             self.head = head
             break
         return self.head
+
+    def exists(self) -> bool:
+        """Return whether there is a table."""
+        for _ in self._attempts():
+            try:
+                return self.table.load() is not None
+            except StoreFailed as error:
+                self._failure = error
+        raise AssertionError("the attempts end with an error")
+
+    def read(self, columns: Sequence[str], offset: int) -> pa.Table:
+        """Return columns of the rows from an offset on, of the newest version that was read."""
+        for _ in self._attempts():
+            try:
+                return self.table.read(columns, offset)
+            except StoreFailed as error:
+                self._failure = error
+        raise AssertionError("the attempts end with an error")
 
     def take_over(self, begin: Offsets, no_rows: pa.Table, *, epoch: int | None = None) -> None:
         """Take the next epoch, so that commits of an earlier writer fail.

@@ -1,8 +1,8 @@
 """A cluster of node processes: started, killed, paused, resumed, restarted, given faults, healed, and reliably stopped.
 
 Nodes are reached by the Kafka port, by signals, and through their files while they do not run. With `faults` they also
-inject faults into their own disks and clocks on request. They end with the process that holds the cluster, even when
-that is killed.
+inject faults into their own disks, clocks and links on request. They end with the process that holds the cluster, even
+when that is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from raftlog.base.faults import ClockJump
+from raftlog.base.faults import ClockJump, CutOff, name_of
 from raftlog.faults import harm
 from raftlog.faults.node_faults import faults_of
 from raftlog.faults.power_cut import Loss, at_risk, cut_power
@@ -385,7 +385,7 @@ class Cluster:
         self.trouble_disk(node_id, DiskTrouble(slow_s=seconds))
 
     def heal(self) -> None:
-        """End all faults: paused nodes continue, killed nodes restart, disks and clocks are healed.
+        """End all faults: paused nodes continue, killed nodes restart, and other faults end.
 
         Raises ClusterError.
         """
@@ -393,6 +393,7 @@ class Cluster:
             if node.can_be_hurt:
                 self.trouble_disk(node_id, DiskTrouble())
                 self.set_clock(node_id, 0)
+                self.cut_off(node_id, is_cut=False)
             if node.paused and node.running:
                 self.resume(node_id)
             elif not node.running:
@@ -407,6 +408,10 @@ class Cluster:
     def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock be that far from the true time, also in its next lives. Raises TimeoutError."""
         self.nodes[node_id].hurt("clock-jump", ClockJump(offset_ms) if offset_ms else None)
+
+    def cut_off(self, node_id: int, *, is_cut: bool = True) -> None:
+        """Cut a node off from the other nodes, also in its next lives, but not from clients. Raises TimeoutError."""
+        self.nodes[node_id].hurt(name_of(CutOff()), CutOff() if is_cut else None)
 
     def power_cut(self, node_id: int, chance: random.Random | None = None) -> Loss:
         """Kill -9 a node and take from its files what was not synced, or a part of it; returns what that was."""
@@ -471,8 +476,12 @@ class Cluster:
     # --- what it is like
 
     def running_ids(self) -> frozenset[int]:
-        """Return the ids of the nodes that run and are not paused."""
-        return frozenset(node_id for node_id, node in self.nodes.items() if node.running and not node.paused)
+        """Return the ids of the nodes that run, and are neither paused nor cut off."""
+        return frozenset(
+            node_id
+            for node_id, node in self.nodes.items()
+            if node.running and not node.paused and not node.is_cut_off
+        )
 
     def view(self, node_id: int) -> ClusterView:
         """Return how a node sees the cluster. Raises OSError while it does not answer."""

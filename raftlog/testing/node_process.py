@@ -19,7 +19,7 @@ from typing import Final
 
 from raftlog.base.config.files import format_properties
 from raftlog.base.disk import make_folders, write_file
-from raftlog.base.faults import NodeFault
+from raftlog.base.faults import CutOff, NodeFault, name_of
 from raftlog.base.forks import keep_from_children
 from raftlog.faults import node_faults
 from raftlog.faults.node_faults import Command
@@ -99,6 +99,11 @@ class NodeProcess:
     def can_be_hurt(self) -> bool:
         """Whether it does faults to itself, and writes down what it has not synced."""
         return self._faults is not None
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether it refuses connections with other nodes."""
+        return self._faults is not None and name_of(CutOff()) in self._faults
 
     @property
     def running(self) -> bool:

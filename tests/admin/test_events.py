@@ -219,7 +219,7 @@ def test_one_stream_too_many_ends_the_oldest_of_the_caller_that_has_most() -> No
         streams.append(await world.follow())
         end = await streams[0].event()
         assert (end.name, end.data["error_code"]) == ("end", 429)
-        assert "3 streams of events are open on this node, the most" in end.data["message"]
+        assert "3 streams of events are in progress on this node, the most" in end.data["message"]
         world.change()
         assert (await streams[2].event()).name == "metadata"
         assert (await other.event()).data["metadata_offset"] == 8

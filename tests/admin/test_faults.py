@@ -117,6 +117,21 @@ def test_a_node_passes_on_what_is_about_another(pair: AdminCluster) -> None:
     assert first.ask("DELETE", "/v1/faults/slow-disk?node_id=2").body["active"] == []
 
 
+def test_a_node_that_is_cut_off_is_healed_from_another(pair: AdminCluster) -> None:
+    """Admin APIs of other nodes are served like clients, so a console shows and ends the fault of a cut-off node."""
+    first, second = (Api(pair.admin_url(node_id)) for node_id in (1, 2))
+    fault = {"fault": "cut-off"}
+    assert first.ask("POST", "/v1/faults?node_id=2", fault).body["active"] == [fault]
+    pair.wait_until(lambda: "no_controller" in codes(second), "node 2 is in touch with no controller")
+    assert first.ask("DELETE", "/v1/faults/cut-off?node_id=2").body["active"] == []
+    pair.wait_ready()
+
+
+def codes(node: Api) -> set[str]:
+    """Return the codes of the reasons of a node's health."""
+    return {each["code"] for each in node.get("/v1/health").body["reasons"]}
+
+
 def test_another_node_that_does_not_answer_is_an_error(pair: AdminCluster, sound: Api) -> None:
     """An unknown id, a dead node, and a node without the flag, which forwards to no node."""
     first = Api(pair.admin_url(1))

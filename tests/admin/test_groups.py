@@ -12,6 +12,7 @@ import pytest
 
 from raftlog.admin.caller import NOBODY
 from raftlog.admin.errors import ApiError
+from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.groups import (
     all_of,
     get_group,
@@ -126,6 +127,20 @@ def test_line_of_a_group_has_its_members_topics_and_lag() -> None:
     assert (unread.lag, unread.topics[0].lag) == (None, None)
     assert lines_of([("t", 0)], GroupsPage(topic="other")) == ([], None)
     assert lines_of([("t", 0)], GroupsPage(after="g")) == ([], None)
+
+
+def test_groups_of_a_coordinator_that_leaves_are_left_out() -> None:
+    """It listed and described them, and then its connection ended: the page has the other groups."""
+
+    class Leaving(Brokers):
+        async def ask(self, api_key: int, message: Any, *, broker_id: int | None = None) -> Any:
+            if api_key == ApiKey.OFFSET_FETCH:
+                raise BrokerUnreachable("broker 1 is unreachable")
+            return await super().ask(api_key, message, broker_id=broker_id)
+
+    asked = call(Leaving([("t", 0)]))
+    asked.query = GroupsPage()
+    assert asyncio.run(list_group_lines(asked)).data == []
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,7 @@ def test_a_node_exports_what_others_make_it_hold(filled_cluster: AdminCluster) -
         ("answers",),
         ("bodies",),
         ("connections",),
+        ("contents",),
         ("objects",),
         ("requests",),
         ("sessions",),

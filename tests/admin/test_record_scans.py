@@ -143,6 +143,23 @@ def test_mistakes_are_refused_before_the_stream_begins(topic: Topic) -> None:
     assert topic.node.get(f"/v1/topics/{topic.name}/records?start=0:{at_end}").status == 400
 
 
+def test_pages_of_other_sites_start_no_scan(topic: Topic) -> None:
+    """An image or a fetch without CORS sends a GET; nine of them would end the operator's own search."""
+    topic.write("v")
+    scan, content = (
+        f"/v1/topics/{topic.name}/records/scan",
+        f"/v1/topics/{topic.name}/partitions/0/content?offset=0",
+    )
+    connection = http.client.HTTPConnection(topic.node.host, topic.node.port, timeout=PATIENCE_S)
+    for at in (scan, content):
+        for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
+            connection.request("GET", at, headers={"Sec-Fetch-Site": site})
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == status, (at, site)
+    connection.close()
+
+
 def test_oldest_scan_of_a_caller_gives_way(topic: Topic) -> None:
     """A client that reads no further keeps its place only until eight newer scans have come."""
     for _ in range(12):

@@ -12,10 +12,12 @@ import pytest
 
 from raftlog.admin.errors import ApiError
 from raftlog.admin.native import records
+from raftlog.admin.native.opened_batches import SMALL_PLAIN_BYTES, KeptBatch
 from raftlog.admin.native.record_contents import DECODED_MAX_BYTES, Choices, Contents
 from raftlog.admin.native.record_filter import Filter, Texts
 from raftlog.admin.native.records import MAX_RECORD_BYTES, SLICE_BYTES, STEP_BYTES, Part, shown
 from raftlog.base.env import ThreadOffload
+from raftlog.base.memory import Account
 from raftlog.records.batch import (
     EndTransactionMarker,
     Record,
@@ -24,8 +26,9 @@ from raftlog.records.batch import (
     new_record,
 )
 from raftlog.records.compression import NONE, ZSTD
+from raftlog.records.header import iter_headers
 
-LARGE_BATCH = build_batch([new_record(None, b"v", timestamp=5) for _ in range(20_000)], codec=ZSTD)
+LARGE_BATCH = build_batch([new_record(None, b"v" * 20, timestamp=5) for _ in range(20_000)], codec=ZSTD)
 
 
 class CountedTurns:
@@ -119,7 +122,7 @@ async def test_a_walk_ends_when_its_client_has_left() -> None:
     assert not call.node.reading_records.locked()
 
 
-async def test_one_request_walks_at_a_time() -> None:
+async def test_one_request_walks_through_a_large_batch_at_a_time() -> None:
     """Each may hold a batch of 64 MiB."""
     first = FakeCall()
     second = FakeCall(first.node)
@@ -127,9 +130,51 @@ async def test_one_request_walks_at_a_time() -> None:
     while not first.turns.taken:
         await asyncio.sleep(0)
     other = asyncio.ensure_future(read(second, LARGE_BATCH, start=19_999))
+    small = FakeCall(first.node)
+    assert offsets(await read(small, batch_of(b"v", codec=ZSTD))) == [0]
+    assert not walk.done(), "a small batch is read without a wait"
     await walk
     assert second.turns.taken == 0
     assert offsets(await other) == [19_999]
+
+
+async def test_reading_ends_in_time_for_other_requests() -> None:
+    """Each answer has at least one record, and says where to continue."""
+    call: Any = FakeCall()
+    contents = Contents(call, "t", Choices("auto", "auto"))
+    answer = await read(call, batch_of(b"a", b"b", b"c"), contents=contents, longest_s=0.0)
+    assert offsets(answer) == list(range(answer["next_offset"]))
+    wanted = Filter(Texts("", "no such text", "", ""))
+    answer = await read(call, LARGE_BATCH, start=0, contents=contents, filter=wanted, longest_s=0.0)
+    assert (answer["records"], 0 < answer["next_offset"] < 20_000) == ([], True)
+    assert not call.node.reading_records.locked()
+
+
+async def test_rest_of_a_large_batch_is_kept_for_the_next_part_of_a_scan() -> None:
+    """It is decompressed once, its bytes count, and a jump to another offset opens it again."""
+    call: Any = FakeCall()
+    opened = []
+
+    def offload(work: Any) -> Any:
+        opened.append(work)
+        return ThreadOffload()(work)
+
+    call.node.offload = offload
+    account = Account("contents", 1)
+    kept = KeptBatch(account)
+    assert offsets(await read(call, LARGE_BATCH, kept=kept)) == list(range(10))
+    once = len(opened)
+    assert account.used > SMALL_PLAIN_BYTES
+    async with call.node.reading_records:  # held by another request
+        assert offsets(await read(call, LARGE_BATCH, start=10, kept=kept)) == list(range(10, 20))
+    assert len(opened) == once
+    assert offsets(await read(call, LARGE_BATCH, start=50, kept=kept)) == list(range(50, 60))
+    assert len(opened) == 2 * once
+    other = KeptBatch(account)
+    await read(call, LARGE_BATCH, kept=other)
+    assert other.take(next(iter_headers(LARGE_BATCH))[1], 10) is None, "the account is full"
+    await read(call, batch_of(b"v", base_offset=60), start=60, kept=kept)
+    assert account.used == 0
 
 
 async def test_an_answer_has_so_many_bytes_at_most() -> None:

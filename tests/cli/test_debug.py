@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from raftlog.cli import exits
-from raftlog.cli.secrets_out import OUT, values_without_secrets, without_secrets
+from raftlog.cli import debug, exits
+from raftlog.cli.secrets_out import CUT, LINE_CHARS, OUT, values_without_secrets, without_secrets
 from tests.cli.live import CommandLine, invoke
 
 PLANTED = "hush-hush-7"
@@ -32,6 +33,35 @@ PLANTED = "hush-hush-7"
         f"token={PLANTED}, hmac={PLANTED}",
         f"-----BEGIN PRIVATE KEY-----\n{PLANTED}\n-----END PRIVATE KEY-----",
         f"-----BEGIN EC PRIVATE KEY-----\n{PLANTED}",
+        f"ssl.key.password=correct horse {PLANTED}",
+        f"sasl.password=abc,def;{PLANTED}",
+        f"[password=a){PLANTED}]",
+        f"sasl.password=}}{PLANTED}",
+        f'{{"reason": "{{\\"sasl.password\\": \\"{PLANTED}\\"}}"}}',
+        f'got {{"name":"sasl.password","value":"{PLANTED}"}}',
+        f'{{"name":"sasl.password","value":"{PLANTED}"}}',
+        f'ran ["--password", "{PLANTED}"]',
+        f'{{"argv": ["--password", "{PLANTED}"]}}',
+        f"raftlog --password {PLANTED}",
+        f"sasl.password\t{PLANTED}",
+        f"redis://:{PLANTED}@host",
+        f"https://{PLANTED}@host",
+        f"http://u:p/{PLANTED}@host",
+        f"http://u:p@{PLANTED}@host",
+        f"ssl.keystore.key=MIIE {PLANTED}",
+        f"key.passphrase: {PLANTED}",
+        f"pwd={PLANTED}",
+        f"stored_key={PLANTED}",
+        f"server_key={PLANTED} salt={PLANTED}",
+        f'Authorization: Digest username="u", response="{PLANTED}"',
+        f"Authorization: SCRAM {PLANTED}",
+        f"password: |\n  {PLANTED}\n",
+        f"passwords:\n- {PLANTED}",
+        f"b'password': b'{PLANTED}'",
+        f'jaas = """\nlogin {PLANTED}\n"""',
+        f"password=u'{PLANTED}'",
+        f"sasl.jaas.config=X required \\\n a \\\n b={PLANTED}",
+        f'{{"tokens": "{PLANTED}", "password": {{"is": "{PLANTED}"}}}}',
     ],
 )
 def test_a_secret_is_taken_out_wherever_it_is_named(text: str) -> None:
@@ -55,6 +85,92 @@ def test_what_is_no_secret_stays() -> None:
         "raftlog.admin.tokens.file": "/tokens",
         "list": [{"text": f"x {OUT}"}],
     }
+
+
+def test_a_number_is_a_secret_unless_its_name_counts() -> None:
+    """A password may be a number; a lifetime is none."""
+    assert without_secrets("password=12345678") == f"password={OUT}"
+    assert without_secrets('{"password": 12345678}') == f'{{"password": "{OUT}"}}'
+    kept = "delegation.token.max.lifetime.ms=604800000\ntoken_count=3"
+    assert without_secrets(kept) == kept
+
+
+def test_what_is_taken_out_stays_so() -> None:
+    """Text that passes twice, as in a reason within JSON, is that of the first pass."""
+    once = without_secrets(f"a=1 password={PLANTED} b=2\nnext=1")
+    assert once == f"a=1 password={OUT}\nnext=1" and without_secrets(once) == once
+
+
+@pytest.mark.parametrize(
+    "part", ["-", "a.", "tokentoken", "jaas", "token ", 'token="', "user_", "://", "Basic ", "token\\", "[{"]
+)
+def test_the_time_of_a_line_does_not_grow_with_its_square(part: str) -> None:
+    """A line is cut before it is searched, so no line costs more than one of that length."""
+    line = part * (10 * LINE_CHARS)
+    assert len(without_secrets(line)) <= LINE_CHARS + len(CUT)
+    started = time.process_time()
+    without_secrets("\n".join([line[:LINE_CHARS]] * 30))
+    assert time.process_time() - started < 3
+
+
+def test_a_bundle_has_no_records(tmp_path: Path) -> None:
+    """Folders of nodes and partitions are passed over, segments have logs' suffix; others must begin as text."""
+    log_dir = tmp_path / "here" / "data"
+    for folder in (log_dir / "orders-0", tmp_path / "here" / "copied-0"):
+        folder.mkdir(parents=True)
+        (folder / f"{0:020}.log").write_text(PLANTED)
+        (folder / f"{0:020}.log.deleted").write_text(PLANTED)
+    (log_dir / "meta.properties").write_text("node.id=1\n")
+    (log_dir / "raft.log").write_text(PLANTED)
+    (tmp_path / "here" / "binary.log").write_bytes(b"\0\1" + PLANTED.encode())
+    (tmp_path / "here" / "node.log").write_text("node_failed\n")
+    files = _bundle(
+        tmp_path, "--log", str(tmp_path / "here"), "--log", str(log_dir / "orders-0" / f"{0:020}.log")
+    )
+    assert [name for name, text in files.items() if PLANTED in text] == []
+    assert [name for name in files if name.startswith("logs/")] == ["logs/here-node.log"]
+    assert (
+        f"{log_dir}: a node's data" in files["missing.txt"] and "binary.log: no text" in files["missing.txt"]
+    )
+
+
+def test_files_of_the_same_name_are_numbered(tmp_path: Path) -> None:
+    """Configs and logs of two nodes are called the same; a config is written as it is read."""
+    given = []
+    for node in ("n1", "n2"):
+        folder = tmp_path / node / "log"
+        folder.mkdir(parents=True)
+        (folder / "node.log").write_text(f"{node}\n")
+        config = tmp_path / node / "server.toml"
+        config.write_text(f'node.id = "{node}"\nsasl.jaas.config = """\n{PLANTED}\n"""\n# {PLANTED}\n')
+        given += ["--config", str(config), "--log", str(folder)]
+    files = _bundle(tmp_path, *given)
+    assert (files["logs/log-node.log"], files["logs/log-node-2.log"]) == ("n1\n", "n2\n")
+    assert "node.id=n1" in files["config/server.toml"] and "node.id=n2" in files["config/server-2.toml"]
+    assert PLANTED not in files["config/server.toml"]
+
+
+def test_a_bundle_names_what_it_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beginnings of long logs, logs beyond their number, and beyond the bytes of all."""
+    monkeypatch.setattr(debug, "LOG_BYTES", 100)
+    monkeypatch.setattr(debug, "ALL_LOG_BYTES", 150)
+    monkeypatch.setattr(debug, "MOST_LOGS", 3)
+    for number in range(4):
+        (tmp_path / f"{number}.log").write_text("0123456789\n" * 20)
+    files = _bundle(tmp_path, "--log", str(tmp_path))
+    assert files["missing.txt"].count("its first") == 2
+    assert "2.log: the bundle has 150 bytes of logs already" in files["missing.txt"]
+    assert "1 of 4 logs" in files["missing.txt"]
+    logs = [text for name, text in files.items() if name.startswith("logs/")]
+    assert len(logs) == 2 and all(set(text.splitlines()) == {"0123456789"} for text in logs)
+
+
+def _bundle(tmp_path: Path, *words: str) -> dict[str, str]:
+    to = tmp_path / "bundle.zip"
+    code, _, _ = invoke("debug", "bundle", "--to", str(to), *words, "-b", "127.0.0.1:1", "-m", "0.2")
+    assert code == exits.UNREACHABLE
+    with zipfile.ZipFile(to) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
 @pytest.mark.slow

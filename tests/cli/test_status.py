@@ -29,7 +29,7 @@ VIEW = ClusterView(
         }
         for each in (1, 2)
     ],
-    [*ORDERS, Partition("slow", 0, -1, (1, 2), (1,)), Partition("__offsets", 0, 1, (1, 2), (1, 2))],
+    [*ORDERS, Partition("slow", 0, -1, (1, 2), (1,)), Partition("__consumer_offsets", 0, 1, (1, 2), (1, 2))],
     {("orders", 0): 1000, ("orders", 1): 10, ("slow", 0): 5},
     [
         GroupLine("a", "stable", "classic", 3),
@@ -62,7 +62,7 @@ def test_the_busiest_comes_first_and_internal_topics_on_request() -> None:
     ]
     assert [(each["group"], each["lag"]) for each in groups] == [("c", "70"), ("a", "3"), ("b", "-")]
     _, (_, topics), _ = tables(VIEW, Rates({}, {}), internal=True)
-    assert [each["topic"] for each in topics] == ["__offsets", "orders", "slow"]
+    assert [each["topic"] for each in topics] == ["__consumer_offsets", "orders", "slow"]
 
 
 @pytest.mark.slow

@@ -361,6 +361,18 @@ def test_fault_is_injected_watched_and_healed(page: Any, own_cluster: AdminClust
     page.get_by_role("button", name="Stop load").click()
 
 
+def test_node_is_cut_off_and_healed_from_the_page_of_another(page: Any, own_cluster: AdminCluster) -> None:
+    """Its admin API still answers other nodes, so the page shows the fault and can end it."""
+    page.goto(f"{own_cluster.admin_url(1)}/#/chaos")
+    page.get_by_role("combobox", name="Node").select_option("2")
+    page.get_by_role("combobox", name="Fault").select_option("cut-off")
+    page.get_by_role("button", name="Inject fault").click()
+    page.get_by_text("⚡ cut-off").wait_for()
+    page.get_by_role("button", name="Heal").click()
+    page.get_by_text("No fault is active on node 2.").wait_for()
+    own_cluster.wait_ready()
+
+
 def test_list_of_thousands_holds_few_elements(page: Any, own_cluster: AdminCluster) -> None:
     """Answers as a cluster of 5,000 topics would give them: what cannot be seen is no element."""
     lines = [

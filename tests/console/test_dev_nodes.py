@@ -51,13 +51,13 @@ def test_killed_node_of_the_page_says_where_to_continue(page: Any, developed: Ad
     page.get_by_role("button", name="Kill node 1").click()
     page.get_by_role("dialog").get_by_text("Node 1 serves this page").wait_for()
     page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
-    page.get_by_text("Node 1, which serves this page, is killed.").wait_for()
+    page.get_by_text("Node 1, which serves this page, was killed.").wait_for()
     page.get_by_text("The node has not answered since").wait_for()
     with page.context.new_page() as other:
         other.goto(page.locator("main").get_by_role("link", name="node 2").get_attribute("href"))
         other.get_by_role("button", name="Restart node 1").click()
         row_of(other, 1).get_by_text("● running").wait_for()
-    page.get_by_text("Node 1, which serves this page, is killed.").wait_for(state="detached")
+    page.get_by_text("Node 1, which serves this page, was killed.").wait_for(state="detached")
     row_of(page, 1).get_by_text("● running").wait_for()
 
 

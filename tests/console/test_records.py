@@ -152,6 +152,8 @@ def test_range_is_saved_as_a_file(records: Records, kind: str) -> None:
     """Decoded JSON stays JSON with its digits, bytes are base64, and a cell keeps its commas and quotes."""
     records.write('{"n": 12345678901234567890,\n"s": "a,b"}', key={"type": "STRING", "data": 'say "hi"'})
     records.write(b"\xff\xfe")
+    records.write("=1+1", key={"type": "STRING", "data": ""})
+    records.write("-1.5e3")
     records.open()
     records.page.get_by_role("button", name="Download", exact=True).click()
     dialog = records.page.get_by_role("dialog")
@@ -161,13 +163,29 @@ def test_range_is_saved_as_a_file(records: Records, kind: str) -> None:
     lines = started.value.path().read_bytes()
     assert started.value.suggested_filename == f"{records.name}.{kind}"
     if kind == "jsonl":
-        first, second = (json.loads(each) for each in lines.splitlines())
+        first, second, *_ = (json.loads(each) for each in lines.splitlines())
         assert first["value"] == {"n": 12345678901234567890, "s": "a,b"}
         assert (first["key"], second["value"]) == ('say "hi"', {"base64": "//4="})
     else:
         rows = list(csv.DictReader(io.StringIO(lines.decode())))
         assert rows[0]["value"] == '{"n": 12345678901234567890,\n"s": "a,b"}'
         assert (rows[0]["key"], rows[1]["value"], rows[1]["offset"]) == ('say "hi"', "ff fe", "1")
+        assert [each["value"] for each in rows[2:]] == ["'=1+1", "-1.5e3"], "a spreadsheet computes nothing"
+        assert b',"","\'=1+1"' in lines and b',,"-1.5e3"' in lines, "an empty key is not null"
+
+
+def test_record_says_how_much_of_it_is_not_shown(records: Records) -> None:
+    """Of a long list, and of a long text."""
+    records.write(json.dumps([7] * 1_500))
+    records.write("x" * 200_100)
+    records.open()
+    records.row("7, 7").click()
+    dialog = records.page.get_by_role("dialog")
+    dialog.get_by_text("[1500]").click()
+    dialog.get_by_text("and 500 more").wait_for()
+    records.page.keyboard.press("Escape")
+    records.row("xxx").click()
+    dialog.get_by_text("and 100 more characters").wait_for()
 
 
 def test_value_of_a_record_is_saved_byte_by_byte(records: Records) -> None:

@@ -1,4 +1,4 @@
-"""A node applies faults to its own disk and clock by lines of text, and reports the faults in force."""
+"""A node applies faults to its own disk, clock and links by lines of text, and reports the faults in force."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.errors import InvalidConfig
+from raftlog.base.errors import InvalidConfig, InvalidRecord
 from raftlog.broker.coordination.dead_letters import DeadLetterWriter, LetterBox
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import (
@@ -265,6 +265,29 @@ def test_a_batch_that_several_leaders_write_is_there_once() -> None:
     async def scenario(cluster: SimCluster) -> None:
         await have_letters(cluster)
         await on_each_node(cluster)
+
+    run_scenario(scenario)
+
+
+def test_letters_are_checked_by_schemas_wherever_their_topic_is_led() -> None:
+    """A copied record has the schema of its topic: INVALID_RECORD, on the leader as on the others."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await have_letters(cluster, confluent_value_schema_validation="true")
+        await set_group_config(
+            cluster,
+            errors_deadletterqueue_topic_name=LETTERS,
+            errors_deadletterqueue_copy_record_enable="true",
+        )
+        await produce(cluster, 3)
+        key, topic_id = key_of(cluster), cluster.last_image().topics[LETTERS].topic_id
+        for node_id in cluster.nodes:
+            writer = DeadLetterWriter(context_of(cluster, node_id))
+            producer_id = await on_node(cluster, node_id, writer.new_producer_id())
+            letter = DeadLetters(producer_id, 0, 0, 0, 1, topic_id, 0)
+            with pytest.raises(InvalidRecord, match="record 0 of the batch: the value has no schema id"):
+                await on_node(cluster, node_id, writer.write(key, letter))
+        assert not letters(cluster)
 
     run_scenario(scenario)
 

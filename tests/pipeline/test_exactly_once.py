@@ -143,7 +143,11 @@ def test_a_batch_that_the_note_does_not_fit_is_refused(java: None, topics: Topic
 def test_a_replayed_batch_of_a_query_writes_nothing_twice(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ):
-    """Spark forgets that the last batch was done, as after a crash, and plans it again with other tasks."""
+    """Spark forgets that the last batch was done, as after a crash, and plans it again with other tasks.
+
+    Each batch is written twice, by two names. A third write looks like a replay, and is an error.
+    """
+    from raftlog.pipeline.batch_id import WrittenTwice
     from raftlog.pipeline.exactly_once import ExactlyOnce
 
     target = f"{topic}-copy"
@@ -154,9 +158,16 @@ def test_a_replayed_batch_of_a_query_writes_nothing_twice(
     def copy(tasks: int) -> None:
         limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "10", "minPartitions": str(tasks)}
         rows = spark.readStream.format("raftlog").options(subscribe=topic, **limits, **servers).load()
-        writer = rows.select("key", "value").writeStream.foreachBatch(
-            ExactlyOnce({"topic": target, **servers})
-        )
+        once = ExactlyOnce({"topic": target, **servers})
+        again = ExactlyOnce({"topic": target, **servers}, name="again")
+
+        def write(frame: Any, batch: int) -> None:
+            once(frame, batch)
+            again(frame.selectExpr("concat('again ', string(value)) AS value"), batch)
+            with pytest.raises(WrittenTwice, match=f"batch {batch} was written to topic {target}"):
+                once(frame, batch)
+
+        writer = rows.select("key", "value").writeStream.foreachBatch(write)
         place = str(tmp_path / "query")
         writer.option("checkpointLocation", place).trigger(availableNow=True).start().awaitTermination()
 
@@ -167,8 +178,8 @@ def test_a_replayed_batch_of_a_query_writes_nothing_twice(
     copy(5)
     topics.fill(topic, [b"later"])
     copy(1)
-    sent = [b"%d-%d" % (number, row) for number in range(2) for row in range(12)]
-    assert sorted(written(topics, target)) == sorted([*sent, b"later"])
+    sent = [b"%d-%d" % (number, row) for number in range(2) for row in range(12)] + [b"later"]
+    assert sorted(written(topics, target)) == sorted([*sent, *(b"again " + each for each in sent)])
 
 
 def test_windows_and_dead_letters_of_replayed_batches_are_in_their_topics_once(

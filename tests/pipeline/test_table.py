@@ -258,3 +258,73 @@ def test_values_of_protobuf_become_columns(spark: Any, values: Values, tmp_path:
     assert run(spark, values.options(tmp_path)).rows == 2
     found = [row["value"] for row in read_delta(tmp_path / "lake" / values.topic)]
     assert sorted(found, key=str) == [{"who": "Ada", "id": None}, {"who": None, "id": "x"}]
+
+
+@pytest.mark.parametrize("format_", READ)
+def test_a_crash_behind_dead_letters_leaves_each_record_in_one_table(
+    spark: Any, values: Values, tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The registry learns a schema in between, which makes a dead letter fit, and then loses all of them."""
+    from raftlog.pipeline.jobs.control import JobError
+    from raftlog.pipeline.table_sink import TableSink
+    from tests.tables.registry_server import FakeRegistry, framed
+
+    order = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+    known, late = (framed(number, order, {"id": number}) for number in (1, 2))
+    values.topics.fill(values.topic, [known, late, b"no id"])
+    append = TableSink._append
+
+    def die_at_rows(self: Any, *given: Any) -> int:
+        if not self._may_skip:
+            raise ConnectionError(f"{values.topic}: gone")
+        return append(self, *given)
+
+    with FakeRegistry() as registry:
+        registry.add(1, order)
+        asked = values.options(tmp_path, format=format_) | {"registry": registry.url}
+        with monkeypatch.context() as patched:
+            patched.setattr(TableSink, "_append", die_at_rows)
+            with pytest.raises(JobError, match=f"{values.topic}: gone"):
+                run(spark, asked)
+        registry.schemas.clear()
+        with pytest.raises(JobError, match=f"record {values.topic}/0/0 fitted before"):
+            run(spark, asked)
+        registry.add(1, order)
+        registry.add(2, order)
+        assert run(spark, asked).rows == 1
+        values.topics.fill(values.topic, [late])
+        assert run(spark, asked).rows == 1
+    place = tmp_path / "lake" / values.topic
+    assert sorted(row["offset"] for row in READ[format_](place)) == [0, 3]
+    assert sorted(row["offset"] for row in READ[format_](place.with_name(f"{values.topic}__dlq"))) == [1, 2]
+
+
+def test_every_id_of_a_batch_is_asked_for(spark: Any, monkeypatch: pytest.MonkeyPatch):
+    """Bytes of another program are ids of none, each more frequent than the only value. Past the limit is an error."""
+    from raftlog.pipeline import decoding
+    from tests.tables.registry_server import FakeRegistry, framed
+
+    order = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+    none = [b"\0" + number.to_bytes(4, "big") for number in range(1_000, 2_001)] * 2
+    frame = spark.createDataFrame([(each,) for each in [*none, framed(7, order, {"id": 5})]], "value binary")
+    with FakeRegistry() as registry:
+        registry.add(7, order)
+        decoder = decoding.Decoder(registry.url)
+        (row,) = decoder.decode(frame).where("reason IS NULL").collect()
+        assert row.value.id == 5
+        assert len(registry.asked) == 1_002
+        monkeypatch.setattr(decoding, "MOST_IDS", 1_001)
+        with pytest.raises(decoding.TooManyIds, match="more than 1,001 schemas"):
+            decoder.decode(frame)
+
+
+def test_the_index_of_a_message_may_take_several_bytes(spark: Any):
+    """A file of Protobuf may have more than 64 messages, and messages in messages."""
+    from raftlog.pipeline import decoding
+
+    heads = [b"\0", b"\2\x08", b"\2\x8c\1", b"\4\2\x8c\1", b"\6\x80\x80\1\2\4"]
+    values = [(b"\0\0\0\0\1" + head + b"\x08\5",) for head in heads]
+    found = (
+        spark.createDataFrame(values, "value binary").selectExpr(f"{decoding._INDEXES} AS indexes").collect()
+    )
+    assert [bytes(row.indexes) for row in found] == heads

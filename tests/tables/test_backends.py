@@ -49,8 +49,10 @@ def test_rows_epoch_and_offsets_are_one_version(backend: Backend, where: str):
     head = table.load()
     assert head is not None
     table.append(head, Attempt(1, head.offsets, {0: 2, 1: 0}), rows([(0, 0), (0, 1)]))
-    after = backend.open(where).load()
+    reader = backend.open(where)
+    after = reader.load()
     assert after is not None and (after.epoch, after.offsets) == (1, {0: 2, 1: 0})
+    assert reader.read(("partition", "offset"), 1).to_pylist() == [{"partition": 0, "offset": 1}]
     assert after.version != fenced.version != before.version
     assert _keys(backend.read(where)) == [(0, 0), (0, 1)]
 

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from raftlog.faults.power_cut import cut_power
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.probe import view_topic
 from raftlog.testing.progress import patient
 from raftlog_chaos.runs.rot import RotWatch
 from tests.kit.settings import SMALL
@@ -262,6 +263,36 @@ def test_a_nodes_clock_jumps_and_goes_right_again(three: Cluster) -> None:
         assert producer.flush(PATIENCE_S) == 0
     assert stamps[1] - stamps[0] >= 3_600_000
     assert abs(stamps[2] - stamps[0]) < 60_000
+
+
+def test_controller_that_is_cut_off_loses_its_leaderships_and_nothing_acknowledged(three: Cluster) -> None:
+    """Its clients are still served, and see no leader there. Healed, it drops what was not acknowledged."""
+    make_topic(three, "cut")
+    load = Load(three, "cut")
+    three.wait_until(lambda: len(load.acked) > 100, "records are acknowledged")
+    cut = three.nodes[known(three.controller_id())]
+
+    def led() -> set[int]:
+        return {each.leader for each in view_topic(cut.host, cut.port, "cut").values()} & {cut.node_id}
+
+    three.wait_until(led, "the controller leads a partition")
+    three.cut_off(cut.node_id)
+    three.wait_until(lambda: three.controller_id() not in {None, cut.node_id}, "others elect a controller")
+    three.wait_until(
+        lambda: not {-1, cut.node_id} & {each.leader for each in three.partitions("cut").values()},
+        "the others lead all partitions",
+    )
+    three.wait_until(lambda: not led(), "it says that it leads nothing")
+    before = len(load.acked)
+    three.wait_until(lambda: len(load.acked) > before + 100, "records are acknowledged without it")
+    three.cut_off(cut.node_id, is_cut=False)
+    acked = load.stop()
+    assert acked <= set(read_all(three, "cut"))
+
+
+def known(node_id: int | None) -> int:
+    assert node_id is not None
+    return node_id
 
 
 def told(cluster: Cluster, node_id: int) -> list[tuple[str, str | None]]:

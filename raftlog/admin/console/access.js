@@ -13,7 +13,7 @@ const FIELDS = ["resource_type", "resource_name", "pattern_type", "principal", "
 const KEYS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "connection_creation_rate"];
 const KINDS = { user: "user", "client-id": "client id", ip: "address" };
 
-export function access(root, [tab = ""], signal) {
+export function access(root, [tab = "", word = ""], signal) {
   const found = TABS.find(([each]) => each === tab) ?? TABS[0];
   const body = h("div", { class: "tab" });
   put(root, h("h1", {}, "Access"), h("nav", { class: "tabs", "aria-label": "Views of access" }, TABS.map(([each, title]) => {
@@ -21,7 +21,7 @@ export function access(root, [tab = ""], signal) {
     if (each === found[0]) one.setAttribute("aria-current", "page");
     return one;
   })), body);
-  found[2](body, signal);
+  found[2](body, signal, word);
 }
 
 /** Show what `load` returns, again and again; a refusal is shown in its place. Return what loads at once. */
@@ -33,7 +33,7 @@ function watch(host, signal, load, draw) {
 }
 
 const searchField = (what, draw) => h("input", { type: "search", placeholder: `Search ${what}  ( / )`, "aria-label": `Search ${what}`, "data-search": true, oninput: draw, spellcheck: "false" });
-const add = (text, onclick) => may("ALTER") && h("button", { type: "button", class: "primary", onclick }, text);
+const add = (text, onclick, right = "ALTER") => may(right) && h("button", { type: "button", class: "primary", onclick }, text);
 const act = (text, onclick) => h("button", { type: "button", class: "danger", onclick }, text);
 
 // --- users
@@ -81,10 +81,11 @@ function users(root, signal) {
 
 // --- ACLs
 
-function acls(root, signal) {
+function acls(root, signal, word = "") {
   if (!session.me.authorizer_enabled) return put(root, h("p", { class: "empty" }, "No authorizer is configured, so every client may do everything. ACLs need authorizer.class.name in the settings of all nodes."));
   let all = [], more = false;
   const host = h("div"), search = searchField("ACLs", draw);
+  search.value = word;
   put(root, h("div", { class: "bar" }, search, add("Add an ACL", create)), host);
 
   function draw() {
@@ -130,7 +131,7 @@ function acls(root, signal) {
 
 function quotas(root, signal) {
   const host = h("div");
-  put(root, h("div", { class: "bar" }, add("Set a quota", create)), host,
+  put(root, h("div", { class: "bar" }, add("Set a quota", create, "ALTER_CONFIGS")), host,
     h("p", { class: "quiet" }, "A client gets the quota of its user and client id together, else of its user, else of its client id, else a default."));
   const order = Object.keys(KINDS);
   const words = (entity) => [...entity].sort((a, b) => order.indexOf(a.kind) - order.indexOf(b.kind)).map((each) => `${KINDS[each.kind] ?? each.kind} ${each.name ?? "(default)"}`).join(", ");
@@ -160,6 +161,6 @@ function quotas(root, signal) {
   const look = watch(host, signal, async () => (await get("/v1/client-quotas", signal)).data, (found) => put(host, table("Quotas", [
     ["Of", (each) => words(each.entity), "names"],
     ["Quotas", (each) => Object.entries(each.values).map(([key, value]) => h("div", {}, `${key} `, h("b", {}, amount(key, value)))), "names"],
-    ...(may("ALTER") ? [["", (each) => act("Remove", () => remove(each)), "act"]] : []),
+    ...(may("ALTER_CONFIGS") ? [["", (each) => act("Remove", () => remove(each)), "act"]] : []),
   ], found.slice(0, MOST), "No quotas.")));
 }

@@ -11,6 +11,7 @@ const LEVELS = ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"];
 const EVERY_MS = 5000;
 const MOST_ASKED = 30;
 const LITTLE = 0.1;
+const UNASKED = { answers: false, rack: null, disks: [], process: null };
 
 const factsOf = (id, signal) => get(path("v1", "brokers", id, "facts"), signal);
 const uptime = ({ process }) => (process ? duration(process.now_ms - process.started_ms) : "–");
@@ -32,11 +33,13 @@ export function brokers(root, [id, tab = ""], signal) {
     ["Free", (each) => (each.answers ? `${bytes(free(each.disks))} of ${bytes(total(each.disks))}` : "unknown"), "number wide"],
     ["Version", (each) => each.process?.version ?? "–", "wide"],
     ["Uptime", uptime, "number wide"],
-  ], found, "No broker has registered yet.")));
+  ], found, "No broker has registered yet."), found.length > MOST_ASKED && h("p", { class: "quiet" }, `The first ${MOST_ASKED} brokers were asked. Choose another one to see what it has.`)));
   every(EVERY_MS, signal, async () => {
     const [health, { data }] = await Promise.all([get("/v1/health", signal), get(v3("brokers"), signal)]);
     const address = new Map(data.map((each) => [each.broker_id, `${each.host}:${each.port}`]));
-    show(await Promise.all(health.brokers.slice(0, MOST_ASKED).map(async (each) => ({ ...(await factsOf(each.broker_id, signal)), state: each.state, address: address.get(each.broker_id) ?? "?" }))));
+    const answers = await Promise.allSettled(health.brokers.map((each, index) => (index < MOST_ASKED ? factsOf(each.broker_id, signal) : UNASKED)));
+    if (signal.aborted) return;
+    show(health.brokers.map((each, index) => ({ ...UNASKED, ...answers[index].value, broker_id: each.broker_id, state: each.state, address: address.get(each.broker_id) ?? "?" })));
   }, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
 }
 
@@ -90,6 +93,6 @@ function drawLoggers(root, id, loggers, look) {
   };
   put(root, h("section", { class: "card" }, h("h2", {}, "Log levels"), table("Log levels", [
     ["Logger", (each) => h("code", {}, dotted(each.name)), "config"],
-    ["Level", (each) => (may("ALTER") ? select(LEVELS, { value: each.level, "aria-label": `Level of ${each.name}`, onchange: set(each.name) }) : each.level)],
+    ["Level", (each) => (may("ALTER_CONFIGS") ? select(LEVELS, { value: each.level, "aria-label": `Level of ${each.name}`, onchange: set(each.name) }) : each.level)],
   ], loggers, "The broker does not answer, or you may not see its loggers."), h("p", { class: "quiet" }, "A level holds until the process ends.")));
 }

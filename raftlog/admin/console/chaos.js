@@ -55,12 +55,12 @@ document.addEventListener("visibilitychange", () => hidden++);
 export function chaos(root, _parts, signal) {
   const { dev_enabled: isDev, faults_enabled: hurts } = session.me;
   if (!isDev && !hurts) {
-    put(root, h("h1", {}, "Chaos"), h("p", {}, "Nodes can be killed and paused here in a cluster of ", h("code", {}, "raftlog dev"), ". Nodes that were started with --enable-faults, which is for tests only, can be given faults of disk and clock. This node is neither."));
+    put(root, h("h1", {}, "Chaos"), h("p", {}, "Nodes can be killed and paused here in a cluster of ", h("code", {}, "raftlog dev"), ". Nodes that were started with --enable-faults, which is for tests only, can be given faults of disk, clock and network. This node is neither."));
     return;
   }
   const active = h("div", { role: "status" });
   const detail = h("div");
-  const fault = select(["slow-disk", "full-disk", "failing-disk", "clock-jump"], { "aria-label": "Fault", onchange: look });
+  const fault = select(["slow-disk", "full-disk", "failing-disk", "clock-jump", "cut-off"], { "aria-label": "Fault", onchange: look });
   const leaders = h("section", { class: "card" });
   const events = h("section", { class: "card" });
   const load = chart("Client latency", [["answer", (each) => each.ms]], milliseconds, `one record at a time in each of ${LOAD_PARTITIONS} partitions, last minute`);
@@ -146,7 +146,7 @@ export function chaos(root, _parts, signal) {
   put(root, h("h1", {}, "Chaos"), h("p", {}, "What you choose here happens to the node for real. A node that is killed, or whose only disk fails, takes its console with it: watch from another node."),
     isDev && nodesCard(signal),
     h("div", { class: "columns" },
-      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), !hurts && h("p", { class: "quiet" }, h("code", {}, "raftlog dev --enable-faults"), " also makes disks slow, full or failing, and clocks jump."), hurts && changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
+      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), !hurts && h("p", { class: "quiet" }, h("code", {}, "raftlog dev --enable-faults"), " also makes disks slow, full or failing, lets clocks jump, and cuts nodes off from each other."), hurts && changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
       h("section", { class: "card" }, h("h2", {}, "A client"), changes_ && button, load.element, gap)),
     h("div", { class: "columns" }, leaders, events));
   look();

@@ -9,7 +9,8 @@ const LOST_MS = 2000;
 const STATES = { running: "● running", starting: "◌ starting", paused: "‖ paused", down: "✕ down" };
 const ACTIONS = { running: ["pause", "kill", "stop", "restart"], starting: ["kill"], paused: ["resume", "kill", "restart"], down: ["restart"] };
 const WORDS = { pause: "Pause", kill: "Kill", stop: "Stop", restart: "Restart", resume: "Resume" };
-const DONE = { pause: "is paused", kill: "is killed", stop: "is stopped", restart: "starts", resume: "continues" };
+const WILL = { pause: "will be paused", kill: "will be killed", stop: "will be stopped", restart: "will be restarted" };
+const DONE = { pause: "is paused", kill: "was killed", stop: "was stopped", restart: "starts", resume: "continues" };
 const MEANS = {
   pause: "The process is frozen (SIGSTOP): its connections stay open, without answers.",
   kill: "The process ends at once (kill -9), as by a crash. Its data stays, and restart starts it again.",
@@ -23,7 +24,7 @@ export function nodesCard(signal) {
   const lost = h("div", { role: "status" });
   const rows = h("div");
   let all = [], lostAt = 0;
-  put(element, h("h2", {}, "Nodes"), rows, lost, h("p", { class: "quiet" }, "The same as ", h("code", {}, "raftlog dev kill"), ", pause, resume, stop and restart. To cut links, use ", h("code", {}, "raftlog chaos"), ": it runs nodes in networks of their own."));
+  put(element, h("h2", {}, "Nodes"), rows, lost, h("p", { class: "quiet" }, "The same as ", h("code", {}, "raftlog dev kill"), ", pause, resume, stop and restart. To cut a node off from the others, see Faults. ", h("code", {}, "raftlog chaos"), " also cuts single links: it runs nodes in networks of their own."));
 
   const show = changes((found) => {
     all = found.data;
@@ -59,7 +60,7 @@ export function nodesCard(signal) {
 
   async function send(each, action) {
     const found = await post(path("v1", "dev", "nodes", each.node_id), { action });
-    note(`Node ${each.node_id} ${isOwn(each) && action !== "resume" ? "got that" : DONE[action]}.`);
+    note(`Node ${each.node_id} ${isOwn(each) && action !== "resume" ? WILL[action] : DONE[action]}.`);
     if (isOwn(each)) lose(each, action);
     else show(found);
   }

@@ -39,6 +39,6 @@ function ofTopic(topic, { held_partitions: held, data }) {
 }
 
 function holder(each) {
-  if (each.transactional_id === null) return each.producer_id === null ? "a transaction that has just ended." : `producer ${each.producer_id}, whose transaction no coordinator shows you.`;
+  if (each.transactional_id === null) return each.producer_id === null ? "a transaction that has just ended." : `producer ${each.producer_id}, whose transaction is unknown, or you may not describe it.`;
   return ["transaction ", link(["transactions"], each.transactional_id), each.start_ms >= 0 && each.start_ms !== null ? ` since ${clock(each.start_ms)}${zone(each.start_ms)} (${duration(Math.max(1000, Date.now() - each.start_ms))})` : "", "."];
 }

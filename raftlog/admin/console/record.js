@@ -7,6 +7,7 @@ import { bytes, number, plural, time } from "./format.js";
 const SHOWN_CHARS = 300;
 const WHOLE_CHARS = 200_000;
 const MOST_MATCHES = 200;
+const MOST_ENTRIES = 1000;
 
 export const DECODERS = [["auto", "what fits"], ["registry", "schema registry"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "bytes"]];
 const KINDS = { AVRO: "Avro", JSON: "JSON Schema", PROTOBUF: "Protobuf" };
@@ -113,12 +114,18 @@ function body(content) {
   if (content.type !== "BINARY" && /^\s*[[{]/.test(shown)) {
     try {
       const value = JSON.parse(shown, digits);
-      return h("div", { class: "json" }, searched(value), h("details", {}, h("summary", {}, "raw"), h("pre", {}, shown.slice(0, WHOLE_CHARS))));
+      return h("div", { class: "json" }, searched(value), h("details", {}, h("summary", {}, "raw"), beginning(shown)));
     } catch {
       // not JSON after all
     }
   }
-  return h("pre", {}, shown.slice(0, WHOLE_CHARS));
+  return beginning(shown);
+}
+
+/** The beginning of a text, and how much is left out. */
+function beginning(shown) {
+  const left = shown.length - WHOLE_CHARS;
+  return [h("pre", {}, shown.slice(0, WHOLE_CHARS)), left > 0 && h("p", { class: "quiet" }, `and ${plural(left, "more character")}: download it for the whole`)];
 }
 
 /** A number as it is written, where JavaScript would round it. */
@@ -171,7 +178,8 @@ function tree(value, name, depth = 0) {
   const make = () => {
     if (made || !folded.open) return;
     made = true;
-    folded.append(...entries.slice(0, 1000).map(([key, each]) => tree(each, key, depth + 1)));
+    folded.append(...entries.slice(0, MOST_ENTRIES).map(([key, each]) => tree(each, key, depth + 1)));
+    if (entries.length > MOST_ENTRIES) folded.append(h("p", { class: "quiet" }, `and ${number(entries.length - MOST_ENTRIES)} more: search in the JSON`));
   };
   folded.addEventListener("toggle", make);
   make();

@@ -131,7 +131,7 @@ export function download({ name, count, decoders, signal }) {
   const status = h("p", { class: "quiet", role: "status" });
   const dialog = ask(`Download records of ${name}`, [
     h("div", { class: "pair" }, field("Format", select(Object.entries(FORMATS).map(([key, [title]]) => [key, title]), { name: "format", value: "jsonl" })), field("Records at most", h("input", { name: "max_records", type: "number", min: 1, max: 1_000_000, value: 10_000, required: true }))),
-    range(count), h("p", { class: "quiet" }, `Keys and values are decoded as on the screen; up to ${bytes(FILE_MAX_BYTES)}.`), status,
+    range(count), h("p", { class: "quiet" }, `Keys and values are decoded as on the screen; up to ${bytes(FILE_MAX_BYTES)}. In CSV, text that a spreadsheet would take for a formula begins with '.`), status,
   ], { button: "Download", send: async ({ format, ...given }) => {
     const [, type, write] = FORMATS[format], parts = format === "csv" ? [CSV_TITLES] : [];
     let size = 0, records = 0;
@@ -166,7 +166,10 @@ function line(each) {
   return `{"partition":${each.partition_id},"offset":${each.offset},"timestamp":${each.timestamp},"key":${json(each.key)},"value":${json(each.value)}${notes(each.value)},"headers":[${headers}]}\n`;
 }
 
-const quotedCell = (words) => `"${words.replaceAll('"', '""')}"`;
+const FORMULA = /^[=+\-@\t\r]/, NUMBER = /^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$/;
+
+/** A cell in quotes: empty text is "", and null has none. What a spreadsheet would take for a formula begins with '. */
+const quotedCell = (words) => `"${FORMULA.test(words) && !NUMBER.test(words) ? "'" : ""}${words.replaceAll('"', '""')}"`;
 
 function row(each) {
   const cell = (content) => (content === null ? "" : quotedCell(text(content)));

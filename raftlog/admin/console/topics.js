@@ -6,6 +6,7 @@ import { bytes, duration, number, plural, short } from "./format.js";
 import { list } from "./list.js";
 
 const MEASURE_MS = 5000;
+const GROUPS_MS = 60000;
 
 export function topics(root, _parts, signal) {
   let all = [], shown = [], order = null, groups = null;
@@ -69,10 +70,12 @@ export function topics(root, _parts, signal) {
     h("p", { class: "quiet" }, "Records: end minus first offsets, with those that compaction removed. Size: one replica of each partition. Rate: records written each second between two measurements."));
   onMetadata(signal, async () => {
     ({ data: all } = await get("/v1/topics", signal));
+    const names = new Set(all.map((each) => each.topic_name));
+    for (const name of measures.keys()) if (!names.has(name)) measures.delete(name);
     draw();
   }, failed);
   every(MEASURE_MS, signal, () => pages("/v1/topic-measures", {}, signal, measured));
-  every(MEASURE_MS, signal, countGroups);
+  every(GROUPS_MS, signal, countGroups);
 }
 
 const perSecond = (rate) => (rate === undefined ? "–" : `${short(rate)}/s`);

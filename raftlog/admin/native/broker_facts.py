@@ -18,7 +18,7 @@ from raftlog.base.turns import each_part
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
-from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
+from raftlog.security.acls import DESCRIBE_CLUSTER, Demanded, Operation, ResourceType, Right
 
 LOGGER: Final = 8
 """The resource type of the levels of a broker's loggers."""
@@ -52,7 +52,10 @@ class NodeTimes(msgspec.Struct):
 
 
 class BrokerFacts(msgspec.Struct):
-    """A broker. `process` is null if its HTTP API does not answer here. `answers` false: nor does Kafka's."""
+    """A broker. `process` is null if its HTTP API does not answer other nodes without a login, or speaks TLS.
+
+    `answers` is whether Kafka's API answers. `loggers` are for callers with DESCRIBE_CONFIGS of the cluster.
+    """
 
     broker_id: int
     rack: str | None
@@ -139,6 +142,8 @@ def _bytes(found: int) -> int | None:
 
 
 async def _loggers(call: Call, broker_id: int) -> list[LogLevel]:
+    if not call.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        return []
     make = builders_for(ApiKey.DESCRIBE_CONFIGS)
     resource = make.DescribeConfigsResource(
         resource_type=LOGGER, resource_name=str(broker_id), configuration_keys=None
@@ -155,7 +160,8 @@ async def _loggers(call: Call, broker_id: int) -> list[LogLevel]:
 async def _times(call: Call, broker_id: int) -> NodeTimes:
     if broker_id == call.node.config.node_id:
         return NodeTimes(__version__, call.node.started_ms, int(call.node.wall_clock_ms()))
-    found: BrokerFacts = await ask_node(call, broker_id, "GET", f"/v1/brokers/{broker_id}/facts", BrokerFacts)
+    request = f"GET /v1/brokers/{broker_id}/facts"
+    found: BrokerFacts = await ask_node(call, broker_id, request, BrokerFacts, with_login=False)
     if found.process is None:
         raise ApiError(503, f"node {broker_id} does not know its own process", code=503)
     return found.process
@@ -192,6 +198,6 @@ ROUTES: Final = (
         "Change the level of a broker's logger",
         body=NewLevel,
         status=204,
-        rights=ALTER_CLUSTER,
+        rights=Demanded((Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),)),
     ),
 )

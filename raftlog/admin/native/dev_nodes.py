@@ -6,7 +6,8 @@ Other clusters refuse it. An action that may end the node which was asked comes 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -14,6 +15,12 @@ from raftlog.admin.errors import FORBIDDEN, ApiError, not_found
 from raftlog.admin.route import Call, Route
 from raftlog.base.dev_cluster import DevCluster, DevRefused
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+MOST_ASKED: Final = 4
+"""Requests to the process that runs the nodes, at a time; others wait."""
 
 
 class DevNode(msgspec.Struct):
@@ -65,11 +72,19 @@ async def act_on_dev_node(call: Call) -> DevNodes:
     return _nodes(call, await _ask(call.node.dev, action, node_id))
 
 
+@cache
+def _threads() -> Executor:
+    """Return threads of their own: an action takes up to a minute, and logins need those of the loop."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(MOST_ASKED, "dev-nodes")
+
+
 async def _ask(dev: DevCluster, action: str, node_id: int | None = None) -> list[dict[str, Any]]:
     try:
-        return await asyncio.to_thread(dev.ask, action, node_id)
+        return await asyncio.get_running_loop().run_in_executor(_threads(), dev.ask, action, node_id)
     except DevRefused as refused:
-        raise ApiError(409, str(refused)) from None
+        raise ApiError(409, str(refused), code=409) from None
 
 
 def _nodes(call: Call, states: list[dict[str, Any]]) -> DevNodes:

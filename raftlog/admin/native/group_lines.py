@@ -12,6 +12,7 @@ import msgspec
 
 from raftlog.admin.broker_questions import Where, list_offsets
 from raftlog.admin.errors import ApiError, check
+from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.groups import (
     DEAD,
     STATES,
@@ -103,7 +104,7 @@ async def _of_coordinator(call: Call, broker_id: int, group_ids: list[str]) -> l
             return None  # it moved or was deleted since it was listed
         try:
             committed = await committed_offsets(call, group.group_id, broker_id)
-        except (ApiError, KafkaError):
+        except (ApiError, BrokerUnreachable, KafkaError):
             return None
         return await _line(call, group, broker_id, committed)
 

@@ -315,6 +315,7 @@ _OF_ACCOUNTS: Final = {
     "connections": "connections: only brokers get further ones",
     "sessions": "fetch sessions: consumers are answered without one",
     "bodies": "bodies of requests to the admin API: further ones are refused",
+    "contents": "downloads and searches of records: further downloads are refused",
 }
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final, Literal
 
 import msgspec
 from aiohttp import web
 
+from raftlog.admin.auth import check_page
 from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_rest.records import Report, write_copy
-from raftlog.admin.native.records import MAX_PLAIN_BYTES, fetch
+from raftlog.admin.native.opened_batches import opened
+from raftlog.admin.native.records import fetch
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
+from raftlog.base.memory import Account
 from raftlog.base.turns import in_slices
 from raftlog.base.types import NO_BROKER
-from raftlog.records.batch import Record, iter_records_from, open_batch, skip_headers
+from raftlog.records.batch import Record
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
 
@@ -52,51 +58,94 @@ async def _record(call: Call, offset: int) -> Record:
     data = (await fetch(call, topic, {index: offset}, leader=state.leader, max_bytes=1))[index]
     check(data.error_code, about=f"{where} at offset {offset}")
     content = memoryview(data.records or b"")
-    async with call.node.reading_records:  # a batch may decompress to very much
-        for position, header in iter_headers(content):
-            if header.is_control or header.end_offset <= offset:
-                continue
-            batch = content[position : position + header.length]
-            try:
-                _, plain = await call.node.offload(lambda: open_batch(batch, max_bytes=MAX_PLAIN_BYTES))  # noqa: B023 - awaited here
-                records = iter_records_from(header, plain, offset, read_headers=skip_headers)
-                async for each in in_slices(call, records, RECORDS_AT_ONCE):
+    for position, header in iter_headers(content):
+        if header.is_control or header.end_offset <= offset:
+            continue
+        try:
+            async with opened(call, header, content[position : position + header.length], offset) as batch:
+                async for each in in_slices(call, batch.records, RECORDS_AT_ONCE):
+                    if each is not None and each.offset == offset:
+                        return each
                     if each is not None:
-                        if each.offset == offset:
-                            return each
                         break
-            except CorruptMessage as error:
-                raise ApiError(422, f"the record of {where} at offset {offset}: {error}") from None
-            break
+        except CorruptMessage as error:
+            raise ApiError(422, f"the record of {where} at offset {offset}: {error}") from None
+        break
     raise ApiError(404, f"{where} has no record at offset {offset}")
 
 
 async def get_content(call: Call) -> web.StreamResponse:
     """Send the bytes of a record's key or value as a file."""
+    check_page(call.raw.headers)
     query: WhichContent = call.query
     assert call.node.record_scans is not None, "the server that serves this has set it"
-    with call.node.record_scans.opened(call.raw, call.caller.asked_by):
-        record = await _record(call, query.offset)
-        content = record.key if query.part == "key" else record.value
-        if content is None:
-            raise ApiError(404, f"the {query.part} of the record at offset {query.offset} is null")
-        name = f"{call.path['topic_name']}-{call.path['partition_id']}-{query.offset}.{query.part}"
-        headers = {
-            "Content-Type": "application/octet-stream",
-            "Content-Disposition": f'attachment; filename="{name}"',
-            "Content-Security-Policy": "sandbox; default-src 'none'",
-            "Content-Length": str(len(content)),
-            "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff",
-            "X-Request-Id": call.request_id,
-        }
-        answer = web.StreamResponse(headers=headers)
-        await answer.prepare(call.raw)
-        for start in range(0, len(content), PIECE_BYTES):
-            piece = bytes(content[start : start + PIECE_BYTES])
-            await send(answer, piece, call.raw, within_s=call.limits.chunk_s)
-        await answer.write_eof()
+    answer = web.StreamResponse(headers=_headers(call))
+
+    def give_way(_error: ApiError) -> None:
+        if answer.prepared and call.raw.transport is not None:
+            call.raw.transport.abort()  # a response that just ended would look complete
+
+    with call.node.record_scans.opened(call.raw, call.caller.asked_by, give_way) as stream:
+        content = await _content(
+            call, query
+        )  # and no more of the record, which the client may take long to read
+        if stream.ended is not None:
+            raise stream.ended
+        with _counted(call.node.contents, len(content)):
+            answer.content_length = len(content)
+            await answer.prepare(call.raw)
+            await _send_all(call, answer, content)
+            await answer.write_eof()
     return answer
+
+
+def _headers(call: Call) -> dict[str, str]:
+    query: WhichContent = call.query
+    name = f"{call.path['topic_name']}-{call.path['partition_id']}-{query.offset}.{query.part}"
+    return {
+        "Content-Type": "application/octet-stream",
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+        "Cache-Control": "no-store",
+        "X-Content-Type-Options": "nosniff",
+        "X-Request-Id": call.request_id,
+    }
+
+
+async def _content(call: Call, query: WhichContent) -> bytes:
+    """Return the wanted key or value. Raises ApiError."""
+    record = await _record(call, query.offset)
+    content = record.key if query.part == "key" else record.value
+    if content is None:
+        raise ApiError(404, f"the {query.part} of the record at offset {query.offset} is null")
+    return content
+
+
+@contextmanager
+def _counted(contents: Account, size: int) -> Iterator[None]:
+    """Count the bytes of a content while it is sent. Raises ApiError if the account is full."""
+    _check_room(contents)
+    contents.acquire(size)
+    try:
+        yield
+    finally:
+        contents.release(size)
+
+
+def _check_room(contents: Account) -> None:
+    if contents.is_full:
+        raise ApiError(
+            503, f"downloads and searches hold the {contents.limit} bytes that they may: retry later"
+        )
+
+
+async def _send_all(call: Call, answer: web.StreamResponse, content: bytes) -> None:
+    """Send a content. Raises ConnectionError if the client does not read it in time."""
+    clock = asyncio.get_running_loop().time
+    ends_at = clock() + call.limits.stream_s
+    for start in range(0, len(content), PIECE_BYTES):
+        within_s = min(call.limits.chunk_s, ends_at - clock())
+        await send(answer, content[start : start + PIECE_BYTES], call.raw, within_s=within_s)
 
 
 async def resend_record(call: Call) -> Report:

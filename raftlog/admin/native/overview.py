@@ -20,7 +20,7 @@ from raftlog.security.acls import CLUSTER_NAME, DESCRIBE_CLUSTER, OPERATIONS, Op
 
 LARGEST: Final = 2**53 - 1
 ASKED_FOR: Final = {
-    CLUSTER: (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE),
+    CLUSTER: (Operation.CREATE, Operation.ALTER, Operation.DESCRIBE, Operation.ALTER_CONFIGS),
     TOPIC: OPERATIONS[TOPIC],
     GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
 }

@@ -1,11 +1,10 @@
-"""Asks the HTTP API of another node as the caller: for what only that node knows or can do."""
+"""Asks the HTTP API of another node, for what only that node knows or can do."""
 
 from __future__ import annotations
 
 import asyncio
-from http.client import HTTPConnection, HTTPException
-from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -22,13 +21,17 @@ MAX_BYTES: Final = 1 << 20
 async def ask_node(
     call: Call,
     node_id: int,
-    method: Literal["GET", "POST", "DELETE"],
-    path: str,
+    request: str,
     kind: Any,
     *,
     body: bytes | None = None,
+    with_login: bool = True,
 ) -> Any:
-    """Return the answer of another node, of type `kind`. Raise ApiError, also for that node's errors."""
+    """Return the answer of another node, of type `kind`. Raise ApiError, also for that node's errors.
+
+    `request` is the method and the path.
+    `with_login`: as the caller, so that node sees the caller's password or token. What came over TLS is not passed on.
+    """
     broker = call.node.image().brokers.get(node_id)
     if broker is None:
         raise not_found(f"broker {node_id}")
@@ -37,23 +40,36 @@ async def ask_node(
         what = "has no HTTP API that answers" if url is None else "speaks TLS"
         raise ApiError(503, f"node {node_id} {what}: its HTTP API is unreachable from here", code=503)
     headers = {"Content-Type": "application/json"} if body is not None else {}
-    if given := call.raw.headers.get("Authorization"):
+    if with_login and (given := call.raw.headers.get("Authorization")):
+        if call.node.config.admin_tls is not None:
+            what = f"node {node_id} does not speak TLS: the login that came over TLS is not sent to it"
+            raise ApiError(503, what, code=503)
         headers["Authorization"] = given
-
-    def ask() -> tuple[int, bytes]:
-        connection = HTTPConnection(urlsplit(url).netloc, timeout=PASS_ON_S)
-        try:
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read(MAX_BYTES)
-        finally:
-            connection.close()
-
     try:
-        status, text = await asyncio.to_thread(ask)
+        async with asyncio.timeout(PASS_ON_S):
+            status, text = await _exchange(urlsplit(url), request, headers, body or b"")
         if status == 200:
             return msgspec.json.decode(text, type=kind)
         refused = msgspec.json.decode(text, type=Error)
-    except (OSError, HTTPException, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         raise ApiError(503, f"node {node_id} is unreachable: {error}", code=503) from None
     raise ApiError(status, f"node {node_id}: {refused.message}", code=refused.error_code)
+
+
+async def _exchange(
+    url: SplitResult, request: str, headers: dict[str, str], body: bytes
+) -> tuple[int, bytes]:
+    """Return the status and body of a response. HTTP/1.0: the server closes, and sends no chunks."""
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    try:
+        lines = [f"{request} HTTP/1.0", f"Host: {url.netloc}", "Connection: close"]
+        lines.append(f"Content-Length: {len(body)}")
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        writer.write("\r\n".join((*lines, "", "")).encode() + body)
+        head = await reader.readuntil(b"\r\n\r\n")
+        answer = await reader.read(MAX_BYTES)
+        while more := await reader.read(MAX_BYTES - len(answer)):
+            answer += more
+        return int(head.split(b" ", 2)[1]), answer
+    finally:
+        writer.close()

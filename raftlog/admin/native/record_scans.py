@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
+from raftlog.admin.auth import check_page
 from raftlog.admin.broker_questions import list_offsets
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, Error, check, of_kafka
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.shared import topic_of
+from raftlog.admin.native.opened_batches import KeptBatch
 from raftlog.admin.native.record_contents import Choices, Contents, Decoder, ReadRecord
 from raftlog.admin.native.record_filter import Filter, Text, Texts
 from raftlog.admin.native.records import MAX_RECORD_BYTES, SPECIAL, Part, Records, Unreadable, fetch, shown
@@ -32,6 +35,8 @@ MAX_RECORDS: Final = 1_000_000
 FETCH_BYTES: Final = 1 << 20
 OUT_BYTES: Final = 2 << 20
 """Bytes of records that are encoded before they are sent; the client's reading holds up no other request."""
+CHUNK_S: Final = 0.5
+"""Seconds for which a scan reads before it sends what it found, lets others read, and looks whether it has to end."""
 PARTITIONS_AT_ONCE: Final = 500
 """Partitions whose offsets are asked for at once."""
 PATIENCE_S: Final = 5.0
@@ -116,6 +121,7 @@ class _Scan:
         choices = Choices(query.decode_key or query.decode, query.decode)
         self._contents = Contents(call, self._topic, choices, max_bytes=MAX_RECORD_BYTES)
         self._filter = Filter(Texts(query.key, query.value, query.header, query.text))
+        self._kept = KeptBatch(call.node.contents)
         self._ranges: list[_Range] = []
         self._left = query.max_records
         self._passed = self._total = 0
@@ -182,6 +188,10 @@ class _Scan:
 
     async def run(self, answer: web.StreamResponse, stream: Stream) -> None:
         """Send the lines of the stream, the last among them."""
+        with closing(self._kept):
+            await self._run(answer, stream)
+
+    async def _run(self, answer: web.StreamResponse, stream: Stream) -> None:
         error, is_complete = None, True
         for each in self._ranges:
             position = each.start
@@ -249,12 +259,14 @@ class _Scan:
         data = found[part.partition]
         if data.error_code == OffsetOutOfRange.code:
             raise from_code(data.error_code)
-        wanted = Part(position, self._left, OUT_BYTES, self._contents, self._filter, part.end)
+        wanted = Part(
+            position, self._left, OUT_BYTES, self._contents, self._filter, part.end, CHUNK_S, self._kept
+        )
         records, _ = await shown(self._call, (self._topic, part.partition), data, wanted)
         return records
 
     async def _after_deletion(self, part: _Range, position: int) -> Records:
-        """Return what stands for records that were deleted while the scan was on its way."""
+        """Return what stands for records that were deleted during the scan."""
         earliest = (await self._offsets([part.partition], "earliest"))[part.partition]
         following = min(part.end, max(earliest, position + 1))
         return Records(
@@ -297,6 +309,7 @@ class _Scan:
 
 async def scan_records(call: Call) -> web.StreamResponse:
     """Read a range of a topic and send the records that match, until its end, a limit, or the client leaves."""
+    check_page(call.raw.headers)
     scan = _Scan(call)
     await scan.find_ranges()
     assert call.node.record_scans is not None, "the server that serves this has set it"

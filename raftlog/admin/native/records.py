@@ -5,14 +5,15 @@ It shows records up to the high watermark, including those of open and aborted t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 
 from raftlog.admin.broker_questions import list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
+from raftlog.admin.native.opened_batches import KeptBatch, OpenedBatch, opened
 from raftlog.admin.native.record_contents import (
     Choices,
     Contents,
@@ -28,14 +29,7 @@ from raftlog.base.turns import TurnCounter
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
-from raftlog.records.batch import (
-    BatchHeader,
-    Buffer,
-    Record,
-    iter_records_from,
-    open_batch,
-    read_all_headers,
-)
+from raftlog.records.batch import BatchHeader, Buffer, Record
 from raftlog.records.compression import NONE
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
@@ -43,8 +37,6 @@ from raftlog.security.acls import Operation
 SPECIAL: Final = {"earliest": -2, "latest": -1}
 MAX_RECORDS: Final = 1000
 MAX_BYTES: Final = 4 << 20
-MAX_PLAIN_BYTES: Final = 64 << 20
-"""A batch that decompresses to more is not shown, and counts as unreadable."""
 MAX_SHOWN_BYTES: Final = 8 << 20
 """The maximum size of keys, values and headers in one response. The record that exceeds it is the last."""
 MAX_RECORD_BYTES: Final = 2 << 20
@@ -55,9 +47,9 @@ STEP_BYTES: Final = 256
 """In this count, a batch, and a record that is passed over."""
 DECODED_STEP_BYTES: Final = 3 << 10
 """In this count, a record that is searched or decoded."""
-MAX_READ_HEADERS: Final = 10_000
-"""A record with more headers is unreadable here: each takes a microsecond of one turn."""
 LONGEST_WAIT_MS: Final = 10_000
+LONGEST_READ_S: Final = 2.0
+"""Seconds for which records are read, from the first on: then an answer ends early, as other requests wait."""
 
 
 class RecordsQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -187,20 +179,22 @@ class Part(NamedTuple):
     """Says which records are wanted; it needs `contents`."""
     end: int | None = None
     """The offset before which reading ends."""
+    longest_s: float = LONGEST_READ_S
+    kept: KeptBatch | None = None
+    """Where the rest of a large batch is kept for the next part."""
 
 
 async def shown(call: Call, partition: tuple[str, int], data: Any, part: Part) -> tuple[Records, int]:
     """Return the records that are wanted of what was fetched, and their bytes. Raises ApiError.
 
-    It waits for other requests that read records, and takes turns of the loop. Raises ConnectionResetError when the
-    client has left meanwhile.
+    It waits for other requests that read large batches, and takes turns of the loop. Raises ConnectionResetError when
+    the client has left meanwhile.
     """
     topic, index = partition
     about = f"{topic}-{index}"
     check(of_leader(data.error_code), about=f"{about} at offset {part.start}")
     reading = _Reading(call, about, part)
-    async with call.node.reading_records:
-        await reading.read(memoryview(data.records or b""))
+    await reading.read(memoryview(data.records or b""))
     records = Records(
         topic_name=topic,
         partition_id=index,
@@ -225,6 +219,8 @@ class _Reading:
         self._part = part
         self._pace = TurnCounter(call, SLICE_BYTES)
         self._ended = False
+        self._clock = asyncio.get_running_loop().time
+        self._ends_at: float | None = None
         self.encoded: list[msgspec.Raw] = []
         self.unreadable: list[Unreadable] = []
         self.next_offset = part.start
@@ -247,28 +243,38 @@ class _Reading:
     @property
     def _is_full(self) -> bool:
         count = len(self.encoded) + len(self.unreadable)
-        return self._ended or count >= self._part.most or self.size >= self._part.room
+        if self._ended or count >= self._part.most or self.size >= self._part.room:
+            return True
+        return self._ends_at is not None and self._clock() >= self._ends_at
 
     async def _read_batch(self, header: BatchHeader, batch: Buffer) -> None:
-        plain = await self._opened(header, batch)
-        read_headers = partial(read_all_headers, most=MAX_READ_HEADERS)
-        for record in iter_records_from(header, plain, self.next_offset, read_headers=read_headers):
+        kept = self._part.kept
+        rest = None if kept is None else kept.take(header, self.next_offset)
+        if rest is not None:
+            await self._read_records(rest._replace(opened_at=self._clock()))
+        else:
+            async with opened(self._call, header, batch, self.next_offset) as rest:
+                if header.codec != NONE:  # a thread has decompressed it; the client may have left
+                    await self._call.turns.next()
+                await self._read_records(rest)
+        if kept is not None and self._is_full and rest.plain_bytes:
+            kept.keep(header, self.next_offset, rest)
+
+    async def _read_records(self, opened_batch: OpenedBatch) -> None:
+        for record in opened_batch.records:
             if record is None:
                 await self._pace.count(STEP_BYTES)
                 continue
+            if self._ends_at is None:
+                # as long as it took to find the first: the next request may have to pass over the same records again
+                self._ends_at = self._clock() + max(
+                    self._part.longest_s, self._clock() - opened_batch.opened_at
+                )
             before = self.size
             await self._add(record)
             await self._pace.count(self.size - before if self._part.contents is None else _cost_of(record))
             if self._is_full:
                 return
-
-    async def _opened(self, header: BatchHeader, batch: Buffer) -> memoryview:
-        if header.codec == NONE:
-            return open_batch(batch)[1]
-        # away from the loop: a small batch may decompress to very much
-        _, plain = await self._call.node.offload(lambda: open_batch(batch, max_bytes=MAX_PLAIN_BYTES))
-        await self._call.turns.next()
-        return plain
 
     async def _add(self, record: Record) -> None:
         """Encode a record; if it is too large, end before it. Raise ApiError if it is the first."""

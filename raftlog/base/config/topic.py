@@ -347,7 +347,7 @@ class TopicConfig:
         "confluent.value.schema.validation",
         "boolean",
         False,
-        "The same of values",
+        "Whether the leader refuses records whose values have no schema id that the registry has under their subject",
     )
     confluent_key_subject_name_strategy: str = _topic(
         "confluent.key.subject.name.strategy",
@@ -360,14 +360,15 @@ class TopicConfig:
         "confluent.value.subject.name.strategy",
         "string",
         STRATEGIES[0],
-        "The same of values",
+        "The subject that values are checked for: the topic's, the record's, or that of both",
         choices=STRATEGIES,
     )
     schema_payload_validation: bool = _topic(
         "raftlog.schema.payload.validation",
         "boolean",
         False,
-        "With schema validation: whether the leader parses Avro data too, and refuses what its schema cannot read",
+        "Whether the leader parses Avro data too, and refuses what its schema cannot read; only of fields that "
+        "confluent.key.schema.validation or confluent.value.schema.validation checks, without which it has no effect",
     )
     errors_deadletterqueue_group_enable: bool = _topic(
         "errors.deadletterqueue.group.enable",

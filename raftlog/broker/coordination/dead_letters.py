@@ -28,7 +28,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.broker.auto_create import create_topics
 from raftlog.broker.coordination.share_group_configs import share_config
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.long_work.walked_records import walk_records
+from raftlog.broker.long_work.walked_records import check_schemas, walk_records
 from raftlog.broker.partition_lookup import locate
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import NewTopic
@@ -209,6 +209,7 @@ class DeadLetterWriter:
         except NeedsStepwiseValidation:
             memory = Account("dead letters", 4 * len(batch))
             walked = await walk_records(env, records, replica.log.config, memory=memory)
+            await check_schemas(self._broker.check_by_schemas, replica, records, walked, memory=memory)
             replica = locate(self._broker, letters.topic_id, letters.partition)  # of now
             appended = replica.append_produced(
                 walked.records,

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from raftlog.base.errors import InvalidRecord, LeaderNotAvailable, NotEnoughReplicas
 from raftlog.base.turns import each_part
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.broker.coordination.schema_reader import SchemaReader
+from raftlog.broker.long_work.walked_records import Client
 from raftlog.records.validation import schema_fields
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.produced import (
@@ -47,17 +48,6 @@ PARSED_BYTES: Final = 50
 SCHEMAS_AT_ONCE: Final = 10
 """Schemas that are looked up between two turns: an id may be registered under very many subjects."""
 TOPIC_NAME: Final = "TopicNameStrategy"
-
-
-class Client(Protocol):
-    """The sender of a batch."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is still connected."""
-
-    def record_thread_time(self, seconds: float) -> None:
-        """Count the work for it by its quota."""
 
 
 class ThisBroker:
@@ -104,7 +94,7 @@ class SchemaCheck:
         plain_bytes: int,
         *,
         memory: Account,
-        client: Client = THIS_BROKER,
+        client: Client | None = None,
     ) -> None:
         """Raise InvalidRecord, with the index of each wrong record, unless a batch fits the topic's configs.
 
@@ -113,10 +103,11 @@ class SchemaCheck:
         and ConnectionAbortedError if the client has gone.
         """
         batch = ProducedBatch(records, schema_fields(config), plain_bytes or len(records))
-        work = Work(topic, config, batch, client, memory)
+        work = Work(topic, config, batch, client or THIS_BROKER, memory)
         uses = await self._pass(work, find_uses(batch))
+        has_read = bool(uses.schemas) and await self._reader.keep_up()
         may_be_stale, errors = await self._judge(work, uses)
-        if may_be_stale:
+        if may_be_stale and not has_read:
             await self._reader.read_on()  # a schema, or its subject, may be new
             _, errors = await self._judge(work, uses)
         if errors:

@@ -11,9 +11,9 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
-from raftlog.base.errors import KafkaError, LeaderNotAvailable, from_code
+from raftlog.base.errors import KafkaError, LeaderNotAvailable, OffsetOutOfRange, from_code
 from raftlog.base.turns import each_part
-from raftlog.base.types import NO_BROKER, SCHEMAS_TOPIC
+from raftlog.base.types import NO_BROKER, NO_EPOCH, SCHEMAS_TOPIC
 from raftlog.broker.controller_requests import wait_for_image
 from raftlog.broker.coordination.schema_log import INDEX, READ_BYTES, SchemaLog
 from raftlog.broker.local_broker import LocalBroker
@@ -33,21 +33,45 @@ REFRESH_EACH_S: Final = 0.1
 """Pause between two readings: unknown ids of a producer are not a load for the leader."""
 
 
+KEEPS_UP_EACH_S: Final = 60.0
+"""Schemas that were deleted permanently count for this long, unless something else causes a reading."""
+
+
 class SchemaReader:
     """`state` has what was read so far."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self.state = RegistryState()
+        self._topic_id: Any = None
+        """The topic that `state` is of."""
         self._loading = self.state
         """Another state until a log was read for the first time."""
         self._broker = broker
         self._log = SchemaLog(broker)
-        self._topic_id: Any = None
+        self._loaded_from: tuple[Any, int] = (None, NO_EPOCH)
+        """The topic id and the leader epoch of what is loaded: a new leader may lack some of it."""
         self._offset = 0
         self._reading = asyncio.Lock()
         self._began_at = -REFRESH_EACH_S
         self._failure = ""
         """Why the last reading failed."""
+
+    async def keep_up(self) -> bool:
+        """Read on if the topic was made anew, or nothing was read for KEEPS_UP_EACH_S; return whether it was read.
+
+        Raise LeaderNotAvailable only for a new topic: ids of another registry mean nothing.
+        """
+        topic = self._broker.image().topics.get(SCHEMAS_TOPIC)
+        is_new = (None if topic is None else topic.topic_id) != self._topic_id
+        if not is_new and asyncio.get_running_loop().time() - self._began_at < KEEPS_UP_EACH_S:
+            return False
+        try:
+            await self.read_on()
+        except LeaderNotAvailable:
+            if is_new:
+                raise
+            return False
+        return True
 
     async def read_on(self) -> None:
         """Read everything that was committed before this call. Raises LeaderNotAvailable, which clients retry.
@@ -81,25 +105,33 @@ class SchemaReader:
         await wait_for_image(self._broker, _has_schemas, timeout_s=IMAGE_S)
         topic = self._broker.image().topics.get(SCHEMAS_TOPIC)
         if topic is None:
-            self._restart(None, 0)
-            self.state = self._loading
+            self._restart((None, NO_EPOCH), 0)
+            self.state, self._topic_id = self._loading, None
             return
         state = topic.partitions[INDEX]
         leader = state.leader
         if leader == NO_BROKER:
             raise LeaderNotAvailable(f"no broker leads {SCHEMAS_TOPIC}")
         end_offset = await self._special_offset(leader, LATEST)
-        if topic.topic_id != self._topic_id or self._offset > end_offset:
-            self._restart(topic.topic_id, await self._special_offset(leader, EARLIEST))
+        source = (topic.topic_id, state.leader_epoch)
+        if source != self._loaded_from or self._offset > end_offset:
+            self._restart(source, await self._special_offset(leader, EARLIEST))
         while self._offset < end_offset:
-            batches = await self._read(leader)
+            try:
+                batches = await self._read(leader)
+            except OffsetOutOfRange:  # the log start has passed it
+                start_offset = await self._special_offset(leader, EARLIEST)
+                if start_offset <= self._offset:
+                    raise
+                self._restart(source, start_offset)
+                continue
             records, offset = await self._broker.env.offload(partial(decoded, batches, self._offset))
             if offset <= self._offset:
                 raise LeaderNotAvailable(f"there is no record at offset {offset} of {SCHEMAS_TOPIC}")
             await each_part(self._broker.env, records, lambda each: self._loading.apply(*each))
             self._offset = offset
         await self._confirm(state)
-        self.state = self._loading
+        self.state, self._topic_id = self._loading, topic.topic_id
 
     async def _confirm(self, state: PartitionState) -> None:
         """Raise a KafkaError if a live replica knows another leader than the one that was asked, or does not answer.
@@ -117,8 +149,8 @@ class SchemaReader:
             if led != {(state.leader, state.leader_epoch)}:
                 raise LeaderNotAvailable(f"the leader of {SCHEMAS_TOPIC} is changing")
 
-    def _restart(self, topic_id: Any, offset: int) -> None:
-        self._loading, self._offset, self._topic_id = RegistryState(), offset, topic_id
+    def _restart(self, source: tuple[Any, int], offset: int) -> None:
+        self._loading, self._offset, self._loaded_from = RegistryState(), offset, source
 
     async def _special_offset(self, leader: int, timestamp: int) -> int:
         if leader == self._broker.config.node_id:

@@ -37,7 +37,7 @@ from raftlog.broker.coordination.transaction_verification import (
     VerificationRequests,
 )
 from raftlog.broker.long_work.turns import each_part, run_steps
-from raftlog.broker.long_work.walked_records import walk_records
+from raftlog.broker.long_work.walked_records import check_schemas, walk_records
 from raftlog.broker.network.responses import Slot
 from raftlog.broker.partition_lookup import (
     MOVED,
@@ -60,7 +60,7 @@ from raftlog.protocol.produce import (
     encode_produce_response,
 )
 from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch
-from raftlog.records.validation import NeedsStepwiseValidation, schema_fields
+from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
@@ -425,13 +425,12 @@ class PendingProduce(Slot):
         log = None
         try:
             log = locate(broker, each.topic, each.partition)
-            config = log.config
+            memory = server.memory.unappended
             async with server.walk_lock:
-                walked = await walk_records(broker.env, each.records, config, memory=server.memory.unappended)
-            if schema_fields(config):
-                check, memory = broker.schema_check.check, server.memory.unappended
-                plain, client = walked.plain_bytes, self.connection
-                await check(log.topic, config, each.records, plain, memory=memory, client=client)
+                walked = await walk_records(broker.env, each.records, log.config, memory=memory)
+            await check_schemas(
+                broker.check_by_schemas, log, each.records, walked, memory=memory, client=self.connection
+            )
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now

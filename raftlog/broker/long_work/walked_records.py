@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from raftlog.records.header import validate_produced
 from raftlog.records.recompression import recompression_for
-from raftlog.records.validation import RecordRules, validate_records
+from raftlog.records.validation import RecordRules, schema_fields, validate_records
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from raftlog.base.config import TopicConfig
     from raftlog.base.env import Env
     from raftlog.base.memory import Account
+    from raftlog.replication.partition import Partition
+
+
+class Client(Protocol):
+    """The sender of a batch."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still connected."""
+
+    def record_thread_time(self, seconds: float) -> None:
+        """Count the work for it by its quota."""
 
 
 class WalkedBatch(NamedTuple):
@@ -56,3 +70,27 @@ async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, me
         return WalkedBatch(records, newest, plain_bytes)
     finally:
         memory.release(plain_bytes)
+
+
+async def check_schemas(
+    check: Callable[..., Awaitable[None]] | None,
+    log: Partition,
+    records: memoryview,
+    walked: WalkedBatch,
+    *,
+    memory: Account,
+    client: Client | None = None,
+) -> None:
+    """Have the broker check the records of a walked batch by schemas, if its topic wants that.
+
+    `check` is the broker's check, and raises the errors. Without a `client` the batch is the broker's own.
+    """
+    if not schema_fields(log.config):
+        return
+    assert check is not None, "a broker has a context"
+    recompressed = 0 if walked.records is records else len(walked.records)
+    memory.acquire(recompressed)
+    try:
+        await check(log.topic, log.config, records, walked.plain_bytes, memory=memory, client=client)
+    finally:
+        memory.release(recompressed)

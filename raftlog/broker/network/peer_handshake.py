@@ -76,6 +76,9 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
 
 def _judge(connection: Connection, header: RequestHeader, handshake: ServerHandshake, proof: bytes) -> None:
     peer = handshake.admit(proof)
+    if peer is not None and not connection.server.takes_node(handshake.purpose):
+        connection.abort()
+        return
     refused = ""
     if peer is None:
         refused = "it has another raftlog.cluster.secret, or belongs to another cluster"

@@ -166,6 +166,8 @@ class BrokerServer:
         self.connections: dict[Connection, None] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
         """The addresses on which the listeners listen, once started; port 0 is resolved."""
+        self.refuses_nodes = False
+        """Whether a fault cuts this broker off from the other nodes."""
         self._peers: dict[tuple[int, int], Connection] = {}
         """Keyed by broker and by the purpose of the connection."""
         self._servers: list[asyncio.Server] = []
@@ -468,6 +470,17 @@ class BrokerServer:
             before.abort()
         self._take_node(connection)
         return True
+
+    def refuse_nodes(self, refused: bool) -> None:
+        """Close the connections of other nodes, and refuse new ones, or accept them again: a fault."""
+        self.refuses_nodes = refused
+        for connection in tuple(self.connections):
+            if connection.peer is not None and not self.takes_node(connection.purpose):
+                connection.abort()
+
+    def takes_node(self, purpose: int) -> bool:
+        """Return whether other nodes may connect for a purpose. Admin APIs ask for people, so that they may always."""
+        return purpose == ADMIN_HELLO or not self.refuses_nodes
 
     def _take_node(self, connection: Connection) -> None:
         """Release a connection's place among the strangers, since its other end has authenticated as a node."""

@@ -1,7 +1,8 @@
 """`table`: topics → a Delta or Iceberg table, with values as columns by the schemas of a registry, each record once.
 
 A batch is one commit of the table, which also has the number of the next batch. So a replayed batch adds nothing.
-Values that do not fit go to a table of dead letters before the rows of their batch, or end the job.
+Values that do not fit go to a table of dead letters before the rows of their batch, or end the job. After a crash
+between both, that table says which records of the batch do not fit: the registry may say otherwise by then.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from raftlog.pipeline.jobs.common import StreamOptions, local_path
 from raftlog.pipeline.jobs.control import Control, JobError, MissingError
@@ -19,7 +20,7 @@ from raftlog.pipeline.jobs.settings import setting
 from raftlog.pipeline.jobs.summary import StreamSummary
 from raftlog.tables.formats import DEAD_LETTERS, Format, Place
 from raftlog.tables.progress import TableError
-from raftlog.tables.table import StoreFailed
+from raftlog.tables.table import StoreFailed, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 INSTALL = "this needs the packages of raftlog[table]: pip install 'raftlog[table]'"
 RENAMED = {"timestampType": "timestamp_type"}
 """Columns of Spark's source that tables of `raftlog table` call otherwise."""
+
+
+PLACE: Final = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +137,8 @@ class _Table:
 
         place, name = options.place(), options.name
         self.rows = self.dead_letters = 0
+        self._begun = False
+        """Whether a batch was written. Only the first of a run may be a replay."""
         self._fail = options.malformed == "fail"
         self._decoder = _decoder(options) if options.registry else None
         self._rows: TableSink = TableSink(place, name, tidy_every=options.tidy_every)
@@ -152,15 +158,48 @@ class _Table:
         """Append the dead letters of a batch, then its rows."""
         held = decoded.persist()
         try:
+            is_replay, self._begun = not self._begun, True
+            if is_replay and self._rows.holding(held, batch) is not None:
+                return self._rows(_fitting(held), batch)
+            if is_replay and (letters := self._dead.holding(held, batch)) is not None:
+                return self._rows(_rest(held, letters), batch)
             unfit = held.where("reason IS NOT NULL")
-            if (first := unfit.orderBy("topic", "partition", "offset").first()) is not None:
+            if (first := _first(unfit)) is not None:
                 if self._fail:
-                    at = f"{first.topic}/{first.partition}/{first.offset}"
-                    raise JobError(f"malformed record {at}: {first.reason}")
+                    raise JobError(f"malformed record {_at(first)}: {first.reason}")
                 self.dead_letters += self._dead(unfit.drop("value").withColumnRenamed("raw", "value"), batch)
-            return self._rows(_without_empty(held.where("reason IS NULL").drop("raw", "reason")), batch)
+            return self._rows(_fitting(held), batch)
         finally:
             held.unpersist()
+
+
+def _rest(held: DataFrame, letters: Table) -> DataFrame:
+    """Return the rows of a replayed batch whose dead letters are in their table: all its other records.
+
+    The registry may know other schemas by now. So a record that was a dead letter stays one, and a record that was none
+    must fit. Otherwise it would be in both tables, or in neither. Raise JobError.
+    """
+    least = held.agg({"offset": "min"}).first()
+    dead = letters.read(PLACE, least[0] or 0 if least is not None else 0)
+    rest = held.join(held.sparkSession.createDataFrame(dead), list(PLACE), "left_anti").select(held.columns)
+    if (first := _first(rest.where("reason IS NOT NULL"))) is not None:
+        raise JobError(
+            f"record {_at(first)} fitted before a crash, and the dead letters of its batch are written; now it does "
+            f"not: {first.reason}. Give the registry the schemas back that it had"
+        )
+    return _fitting(rest)
+
+
+def _first(unfit: DataFrame) -> Any:
+    return unfit.orderBy(*PLACE).first()
+
+
+def _at(row: Any) -> str:
+    return "/".join(str(row[name]) for name in PLACE)
+
+
+def _fitting(rows: DataFrame) -> DataFrame:
+    return _without_empty(rows.where("reason IS NULL").drop("raw", "reason"))
 
 
 def _without_empty(rows: DataFrame) -> DataFrame:

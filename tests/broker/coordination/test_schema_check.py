@@ -20,7 +20,7 @@ from raftlog.broker.coordination.schema_log import SchemaLog
 from raftlog.records.batch import CRC_START, build_batch, new_record
 from raftlog.records.varint import write_varint
 from raftlog.schemas.produced import MOST_ERRORS
-from raftlog.schemas.records import SchemaWritten, encode
+from raftlog.schemas.records import SchemaRemoved, SchemaWritten, StoreRecord, encode
 from raftlog.schemas.schema import Schema
 from tests.broker.coordination.group_broker import BROKER
 from tests.broker.coordination.test_schema_log import SchemaBroker, committed, play
@@ -67,7 +67,7 @@ def framed(schema_id: int, payload: bytes = b"") -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + payload
 
 
-async def write(log: SchemaLog, *records: SchemaWritten) -> None:
+async def write(log: SchemaLog, *records: StoreRecord) -> None:
     at = log.bounds().log_end_offset
     encoded = tuple(encode(each) for each in records)
     await committed(log, log.append(encoded, at=at, leader_epoch=log.bounds().leader_epoch, now_ms=1))
@@ -205,6 +205,7 @@ def test_a_topic_that_was_made_anew_is_read_anew() -> None:
         await write(log, long("t-value", 1, 1))
         await checked(check, CHECKED, batch(framed(1)))
         check._reader._topic_id = UUID(int=99)
+        check._reader._loaded_from = (UUID(int=99), 0)
         check._reader.state.apply(long("t-value", 2, 7), b"old")
         await errors_of(check, CHECKED, framed(8))
         await errors_of(check, CHECKED, framed(7))
@@ -347,5 +348,95 @@ def test_a_leader_that_was_replaced_refuses_no_record_for_good() -> None:
         await errors_of(check, CHECKED, framed(9))
         await checked(check, CHECKED, batch(framed(1)))
         assert later.asked == same.asked == [2]
+
+    play(scenario)
+
+
+def test_records_with_old_ids_wait_for_a_topic_that_was_made_anew() -> None:
+    """Its id 1 may be another schema; nothing is accepted by the former one."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1, '"string"'))
+        check._reader.state.apply(long("t-value", 1, 1), b"old")
+        check._reader._topic_id = UUID(int=99)
+        check._reader._loaded_from = (UUID(int=99), 0)
+        await checked(check, PARSED, batch(framed(1, b"\x02a")))
+        await errors_of(check, PARSED, framed(1, b"\x02"))
+
+    play(scenario)
+
+
+def test_data_is_refused_only_by_what_the_registry_has_now() -> None:
+    """The same id may be of another schema since: it was deleted, and imported anew."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, PARSED, batch(framed(1, b"\x02")))
+        await write(log, SchemaRemoved("t-value", 1), long("t-value", 1, 1, '"string"'))
+        await checked(check, PARSED, batch(framed(1, b"\x02a")))
+
+    play(scenario)
+
+
+def test_what_was_deleted_counts_for_a_minute() -> None:
+    """Permanent deletion reaches a broker that meets no unknown id."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, CHECKED, batch(framed(1)))
+        await write(log, SchemaRemoved("t-value", 1))
+        await checked(check, CHECKED, batch(framed(1)))
+        await node.pass_time(61)
+        await errors_of(check, CHECKED, framed(1))
+
+    play(scenario)
+
+
+def test_known_ids_are_accepted_while_the_registry_cannot_be_read() -> None:
+    """Though it is time to read on."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, CHECKED, batch(framed(1)))
+        node.publish(leader=-1)
+        await node.pass_time(61)
+        await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)
+
+
+def test_a_log_start_beyond_what_was_read_is_where_the_reading_goes_on() -> None:
+    """DeleteRecords, or cleanup.policy=compact,delete: the broker must learn new schemas all the same."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, CHECKED, batch(framed(1)))
+        await write(log, long("t-value", 2, 2, '"int"'))
+        await write(log, long("t-value", 3, 3, '"float"'))
+        node.replicas.partitions[0].log.advance_log_start(2)
+        await checked(check, CHECKED, batch(framed(3)))
+        await errors_of(check, CHECKED, framed(1))
+
+    play(scenario)
+
+
+def test_a_new_leader_is_read_from_the_start() -> None:
+    """It may lack what its predecessor had, and have other records at the same offsets: an unclean election."""
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check = SchemaCheck(node.broker)
+        await write(log, long("t-value", 1, 1))
+        await checked(check, CHECKED, batch(framed(1)))
+        check._reader.state.apply(long("t-value", 2, 7), b"lost")
+        await errors_of(check, CHECKED, framed(8))
+        await checked(check, CHECKED, batch(framed(7)))
+        node.publish(leader=1)
+        await errors_of(check, CHECKED, framed(8))
+        await errors_of(check, CHECKED, framed(7))
 
     play(scenario)
