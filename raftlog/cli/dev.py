@@ -372,7 +372,22 @@ def _registries(cluster: Any) -> list[str]:
     urls = [
         cluster.schema_registry_url(each) for each in cluster.nodes if cluster.addresses[each].schema_port
     ]
-    return [f"  schema registry  {', '.join(urls)}"] if urls else []
+    return [f"  schema registry  {', '.join(urls)}{_missing_parsers()}"] if urls else []
+
+
+def _missing_parsers() -> str:
+    """Return the types of schemas whose packages are missing, for the registry's line; "" if none are."""
+    from importlib.util import find_spec
+
+    from raftlog.schemas.formats import PACKAGES
+
+    names = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
+    missing = [names[kind] for kind, package in PACKAGES.items() if find_spec(package) is None]
+    if not missing:
+        return ""
+    *most, last = missing
+    joined = f"{', '.join(most)} and {last} need" if most else f"{last} needs"
+    return f"  ({joined} raftlog[schema])"
 
 
 def _watch(cluster: Any, nodes: DevNodes, control: Control, *, where: str) -> int:

@@ -25,6 +25,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from raftlog.cli.dev import _missing_parsers
 from raftlog.cli.dev_control import SOCKET
 from raftlog.cli.dev_nodes import POINTER, TEMPORARY, folder_of, logs_at, running_at
 from raftlog.cli.dev_secure import NATIVE
@@ -455,3 +456,12 @@ def test_a_closed_output_does_not_end_what_continues_in_the_background(tmp_path:
     os.close(said)
     ended(process)
     assert log.exists()
+
+
+def test_the_registrys_line_names_types_without_a_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain install has a registry that refuses such schemas; the line says what they need."""
+    assert _missing_parsers() == ""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert _missing_parsers() == "  (Avro, JSON Schema and Protobuf need raftlog[schema])"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name != "avro" or None)
+    assert _missing_parsers() == "  (Avro needs raftlog[schema])"

@@ -321,7 +321,11 @@ def _summary(
         "archiving": f"Offset {offset} was rejected or given up, after {times}, and waits for its dead letter.",
         "archived": f"Offset {offset} was rejected or given up, after {times}; it is not delivered again.",
     }
-    known = states.get(now.state, f"Offset {offset} is done: accepted, rejected or given up.")
+    known = states.get(now.state, f"Offset {offset} is done.")  # how, the change says
+    if not changes and now.state not in states:
+        return (
+            f"Offset {offset} is done: accepted, rejected or given up. No broker remembers a delivery of it."
+        )
     if not changes:
         return known if now.state == "not_fetched" else f"{known} No broker remembers a delivery of it."
     return f"{known} {as_sentence(changes[0].when.at, changes[0].message, changes[0].because)}"
