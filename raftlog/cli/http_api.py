@@ -8,6 +8,7 @@ import json
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -79,6 +80,8 @@ class HttpApi:
     """Whether any certificate of a server on this machine is accepted, for requests without a login: the certificate is
     for another address."""
     service: HttpEndpoint = ADMIN_API
+    file: Path | None = None
+    """The file of settings that named it, as a context."""
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:
