@@ -166,6 +166,11 @@ def logs_at(ports: Collection[int]) -> list[Path]:
     return [Path(node["log"]) for states in _states(ports, "kafka") for node in states]
 
 
+def is_node(process: int) -> bool:
+    """Return whether a process is a node of a running cluster of this user."""
+    return any(each["pid"] == process for states in _states(None, "kafka") for each in states)
+
+
 def running_at(kind: str, ports: Collection[int] | None) -> str:
     """Return which nodes of running clusters answer, for a message; "" if no cluster has such a port.
 

@@ -27,8 +27,9 @@ from kafka import KafkaProducer
 
 from raftlog.cli.dev import _missing_parsers
 from raftlog.cli.dev_control import SOCKET
-from raftlog.cli.dev_nodes import POINTER, TEMPORARY, folder_of, logs_at, running_at
+from raftlog.cli.dev_nodes import POINTER, TEMPORARY, folder_of, is_node, logs_at, running_at
 from raftlog.cli.dev_secure import NATIVE
+from raftlog.cli.doctor import network
 from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE, Failure
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
@@ -363,6 +364,9 @@ def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
         assert logs_at([29092]) == [Path("29092.log")] * 2
         assert running_at("kafka", [29092]) == "a `raftlog dev` runs here, node 2 of it: 127.0.0.1:29093"
         assert running_at("kafka", [9]) == ""
+        assert is_node(29092) and not is_node(29093)
+        monkeypatch.setattr(network, "holder_of", lambda port: (29092, "python"))
+        assert "is held by a node of `raftlog dev`" in network._taken("port 1", "x", 1, runs=False).sentence
         code, _, said = invoke("topic", "list", "-b", "127.0.0.1:1", "-m", "0.1")
         assert code == UNREACHABLE and "raftlog dev" not in said
 
@@ -371,8 +375,8 @@ def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
 def _answering(place: Path, port: int) -> Iterator[None]:
     """Answer in a folder as a cluster with a node that is down and a node that runs."""
     states = [
-        {"node": 1, "state": "down", "kafka": f"127.0.0.1:{port}", "log": f"{port}.log"},
-        {"node": 2, "state": "running", "kafka": f"127.0.0.1:{port + 1}", "log": f"{port}.log"},
+        {"node": 1, "state": "down", "pid": None, "kafka": f"127.0.0.1:{port}", "log": f"{port}.log"},
+        {"node": 2, "state": "running", "pid": port, "kafka": f"127.0.0.1:{port + 1}", "log": f"{port}.log"},
     ]
 
     def answer() -> None:
