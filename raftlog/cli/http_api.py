@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from raftlog.base.config.network import ADMIN_ADDRESSES, is_loopback
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.listener_probe import speaks_kafka
 
 LOCAL: Final = "http://localhost:9644"
 SEVERAL: Final = "if the cluster has other nodes, name several: -b HOST:PORT,HOST:PORT"
@@ -138,14 +139,7 @@ class HttpApi:
                     f"the certificate of {url} is not trusted ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
-            service = self.service
-            where = f"set {service.option} or {service.variable} to the address of the {service.what}"
-            if url == service.local:
-                where = _running_dev() or f"start one with `raftlog dev`, or {where}"
-            if isinstance(error, TimeoutError):  # something listens there
-                where = f"the node hangs or is cut off; {SEVERAL}"
-            if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
-                where = f"if it uses TLS, use {service.option} https://{address.netloc}"
+            where = self._advice(url, error)
             raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()
@@ -154,6 +148,21 @@ class HttpApi:
         if answer.status >= 400 and answer.status != accepted:
             raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
         return content
+
+    def _advice(self, url: str, error: Exception) -> str:
+        """Return what may help where no API answers."""
+        address = urlsplit(url)
+        service = self.service
+        where = f"set {service.option} or {service.variable} to the address of the {service.what}"
+        if url == service.local:
+            where = _running_dev() or f"start one with `raftlog dev`, or {where}"
+        if isinstance(error, TimeoutError):  # something listens there
+            where = f"the node hangs or is cut off; {SEVERAL}"
+        if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
+            where = f"if it uses TLS, use {service.option} https://{address.netloc}"
+            if speaks_kafka((address.hostname or "", address.port or 80)):
+                where = f"Kafka answers there: name a port of the {service.what}, such as in {service.local}"
+        return where
 
     def _why_nobody(self) -> str:
         if self.user:
