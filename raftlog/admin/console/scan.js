@@ -61,7 +61,7 @@ const partitions = (count) => [["", "all"], ...Array.from({ length: Math.min(cou
 
 const range = (count) => [
   field("Partition", select(partitions(count), { name: "partition", value: "" })),
-  h("div", { class: "pair times" }, field("From", h("input", { name: "from", type: "datetime-local", step: 1 }), "empty: the oldest record"),
+  h("div", { class: "pair between" }, field("From", h("input", { name: "from", type: "datetime-local", step: 1 }), "empty: the oldest record"),
   field("Until", h("input", { name: "until", type: "datetime-local", step: 1 }), "empty: the newest record"))];
 
 /** The query of a form; what is empty is left out. */
