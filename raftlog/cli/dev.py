@@ -33,6 +33,8 @@ LOG: Final = "dev.log"
 """What a cluster in the background says once it is ready."""
 CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
 """The clock of a developer's machine needs no confirmation after a long weekend."""
+PARSERS: Final = {"avro": "Avro", "jsonschema": "JSON Schema", "proto_schema_parser": "Protobuf"}
+"""Types of schemas by the package that parses them."""
 POLL_INTERVAL_S: Final = 0.5
 LOST: Final = (
     "it holds the addresses and the secret of the cluster whose data is beside it; put back a copy of it,"
@@ -376,13 +378,10 @@ def _registries(cluster: Any) -> list[str]:
 
 
 def _missing_parsers() -> str:
-    """Return the types of schemas whose packages are missing, for the registry's line; "" if none are."""
+    """Return the types of schemas without a parser here, for the registry's line; "" if all have one."""
     from importlib.util import find_spec
 
-    from raftlog.schemas.formats import PACKAGES
-
-    names = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
-    missing = [names[kind] for kind, package in PACKAGES.items() if find_spec(package) is None]
+    missing = [kind for package, kind in PARSERS.items() if find_spec(package) is None]
     if not missing:
         return ""
     *most, last = missing

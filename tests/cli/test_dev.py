@@ -25,12 +25,13 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
-from raftlog.cli.dev import _missing_parsers
+from raftlog.cli.dev import PARSERS, _missing_parsers
 from raftlog.cli.dev_control import SOCKET
 from raftlog.cli.dev_nodes import POINTER, TEMPORARY, folder_of, is_node, logs_at, running_at
 from raftlog.cli.dev_secure import NATIVE
 from raftlog.cli.doctor import network
 from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE, Failure
+from raftlog.schemas.formats import PACKAGES
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
 from tests.kit.marks import taste
@@ -464,7 +465,7 @@ def test_a_closed_output_does_not_end_what_continues_in_the_background(tmp_path:
 
 def test_the_registrys_line_names_types_without_a_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain install has a registry that refuses such schemas; the line says what they need."""
-    assert _missing_parsers() == ""
+    assert _missing_parsers() == "" and [*PARSERS] == [*PACKAGES.values()]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert _missing_parsers() == "  (Avro, JSON Schema and Protobuf need raftlog[schema])"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name != "avro" or None)
