@@ -80,7 +80,7 @@ def file_of(named: str, file: Path | None, *, is_addressed: bool) -> Path | None
 
 
 def named(failure: Failure, file: Path | None) -> Failure:
-    """Return a failure that names the context in its message, if the settings of the command are from one."""
+    """Return a failure that names the context in its message, if `file` is of a context."""
     if file is None or file.parent != folder() / "contexts":
         return failure
     name = file.name.removesuffix(SUFFIX)

@@ -35,7 +35,7 @@ from raftlog.schemas.formats import PACKAGES
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
 from tests.kit.marks import taste
-from tests.kit.waits import PATIENCE_S, ended, run
+from tests.kit.waits import PATIENCE_S, ended, run, until
 
 pytestmark = pytest.mark.slow
 
@@ -428,7 +428,7 @@ def test_a_cluster_in_the_background_goes_on_until_it_is_stopped(
     finally:
         stopped = invoke("dev", "stop")
     assert stopped == (0, "the cluster has ended\n", "") and refuses(found[1])
-    assert not list(folder.glob(f"{TEMPORARY}*"))
+    until(lambda: not list(folder.glob(f"{TEMPORARY}*")), "the pointer is removed")
     code, _, said = invoke("dev", "status", "--data", str(data))
     assert (code, said) == (UNREACHABLE, f"raftlog: no `raftlog dev` runs in {data}\n")
 
