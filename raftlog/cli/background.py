@@ -48,13 +48,22 @@ def continue_in_background() -> tuple[int | None, Ready]:
 
 
 def _relay(heard: int, pid: int) -> int:
-    """Print what the fork writes; return OK once it is ready, or its exit code."""
+    """Print what the fork writes; return OK once it is ready, or its exit code.
+
+    A closed output does not end the fork: its lines are read all the same. Raise BrokenPipeError after that.
+    """
     last = b""
+    closed: BrokenPipeError | None = None
     try:
         while received := os.read(heard, 4096):
             last = received[-1:]
-            sys.stdout.write(received.rstrip(READY).decode(errors="replace"))
-            sys.stdout.flush()
+            try:
+                sys.stdout.write(received.rstrip(READY).decode(errors="replace"))
+                sys.stdout.flush()
+            except BrokenPipeError as error:
+                closed = error
+        if closed is not None:
+            raise closed
         if last == READY:
             return OK
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from raftlog.cli import contexts
+from raftlog.cli.exits import Failure
 from raftlog.cli.rows import Form
 from raftlog.cli.target import LOCAL, TIMEOUT_S, Target
 
@@ -135,8 +136,11 @@ def add_command(
         reached = reach(given)
         if prints_rows:
             given["form"] = _form_of(given)
-        with closing(reached) if hasattr(reached, "close") else nullcontext():
-            code = body(reached, **given) or 0
+        try:
+            with closing(reached) if hasattr(reached, "close") else nullcontext():
+                code = body(reached, **given) or 0
+        except Failure as failure:
+            raise contexts.named(failure, getattr(reached, "file", None)) from None
         raise typer.Exit(code)
 
     own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]

@@ -79,6 +79,14 @@ def file_of(named: str, file: Path | None, *, is_addressed: bool) -> Path | None
     return existing(name) if name else None
 
 
+def named(failure: Failure, file: Path | None) -> Failure:
+    """Return a failure that names the context in its message, if `file` is of a context."""
+    if file is None or file.parent != folder() / "contexts":
+        return failure
+    name = file.name.removesuffix(SUFFIX)
+    return Failure(f"{failure} (context {name})", failure.code, details=failure.details)
+
+
 def read_http(path: Path | None) -> Mapping[str, str]:
     """Return the settings of the HTTP API in a file of client settings; empty without a file. Raise Failure."""
     if path is None:

@@ -19,7 +19,7 @@ import typer
 
 from raftlog.cli.background import Ready, continue_in_background
 from raftlog.cli.dev_control import Control, Controlled, DevNodes, stop_signals
-from raftlog.cli.dev_nodes import TEMPORARY, add_commands
+from raftlog.cli.dev_nodes import POINTER, TEMPORARY, add_commands
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import FAILED, OK, USAGE, Failure
 
@@ -33,6 +33,8 @@ LOG: Final = "dev.log"
 """What a cluster in the background says once it is ready."""
 CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
 """The clock of a developer's machine needs no confirmation after a long weekend."""
+PARSERS: Final = {"avro": "Avro", "jsonschema": "JSON Schema", "proto_schema_parser": "Protobuf"}
+"""Types of schemas by the package that parses them."""
 POLL_INTERVAL_S: Final = 0.5
 LOST: Final = (
     "it holds the addresses and the secret of the cluster whose data is beside it; put back a copy of it,"
@@ -149,15 +151,16 @@ def _check(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
-    """Give a folder, and whether it stays."""
-    if data is not None:
-        from raftlog.base.disk import FOLDER_MODE, make_folders
+    """Give a folder, and whether it stays. Commands find a folder that stays by a pointer to it."""
+    with tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True) as temporary:
+        if data is None:
+            yield Path(temporary), False
+            return
+        from raftlog.base.disk import FOLDER_MODE, make_folders, write_file
 
         make_folders(data, FOLDER_MODE)
+        write_file(Path(temporary) / POINTER, str(data.resolve()), secret=True)
         yield data.resolve(), True
-        return
-    with tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True) as folder:
-        yield Path(folder), False
 
 
 def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str], ready: Ready | None) -> int:
@@ -371,7 +374,19 @@ def _registries(cluster: Any) -> list[str]:
     urls = [
         cluster.schema_registry_url(each) for each in cluster.nodes if cluster.addresses[each].schema_port
     ]
-    return [f"  schema registry  {', '.join(urls)}"] if urls else []
+    return [f"  schema registry  {', '.join(urls)}{_missing_parsers()}"] if urls else []
+
+
+def _missing_parsers() -> str:
+    """Return the types of schemas without a parser here, for the registry's line; "" if all have one."""
+    from importlib.util import find_spec
+
+    missing = [kind for package, kind in PARSERS.items() if find_spec(package) is None]
+    if not missing:
+        return ""
+    *most, last = missing
+    joined = f"{', '.join(most)} and {last} need" if most else f"{last} needs"
+    return f"  ({joined} raftlog[schema])"
 
 
 def _watch(cluster: Any, nodes: DevNodes, control: Control, *, where: str) -> int:

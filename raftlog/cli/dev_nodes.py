@@ -17,7 +17,11 @@ from raftlog.cli.exits import NOT_FOUND, UNREACHABLE, USAGE, Failure
 from raftlog.cli.rows import Form, print_rows
 
 TEMPORARY: Final = "raftlog-dev-"
-"""How the names of temporary folders begin."""
+"""How the names of temporary folders begin. Each running cluster has one."""
+POINTER: Final = "data-folder"
+"""The file in the temporary folder of a cluster with --data that names the cluster's folder."""
+ADVICE_S: Final = 1.0
+"""How long a cluster may take to answer where it only adds to a message."""
 POLL_S: Final = 0.05
 COLUMNS: Final = ("node", "state", "pid", "kafka", "http")
 
@@ -52,7 +56,7 @@ def add_commands(app: typer.Typer) -> None:
 def kill(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
     """Kill a node (kill -9), as a crash would end it."""
     ask(folder_of(data, port), "kill", node, timeout_s=timeout)
-    print(f"node {node} killed; `raftlog dev restart {node}{_where(data)}` starts it again")
+    print(f"node {node} killed; `raftlog dev restart {node}{_where(data, port)}` starts it again")
 
 
 def restart(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
@@ -73,7 +77,7 @@ def restart(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout =
 def pause(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
     """Pause a node (SIGSTOP): its connections stay open, without answers."""
     ask(folder_of(data, port), "pause", node, timeout_s=timeout)
-    print(f"node {node} paused; `raftlog dev resume {node}{_where(data)}` lets it continue")
+    print(f"node {node} paused; `raftlog dev resume {node}{_where(data, port)}` lets it continue")
 
 
 def resume(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
@@ -101,11 +105,11 @@ def stop(node: AnyNode = None, *, data: Data = None, port: Port = 0, timeout: Ti
     if node is None:
         print("the cluster has ended")
     else:
-        print(f"node {node} stopped; `raftlog dev restart {node}{_where(data)}` starts it again")
+        print(f"node {node} stopped; `raftlog dev restart {node}{_where(data, port)}` starts it again")
 
 
-def _where(data: Path | None) -> str:
-    return f" --data {data}" if data else ""
+def _where(data: Path | None, port: int) -> str:
+    return f" --data {data}" if data else f" -p {port}" if port else ""
 
 
 def _of(states: list[dict[str, Any]], node: int) -> dict[str, Any]:
@@ -120,21 +124,33 @@ def folder_of(data: Path | None, port: int) -> Path:
     """Return the folder of the running cluster that is meant. Raise Failure if none is, or several could be."""
     if data is not None:
         return data
-    found = sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"))
-    running = [each for each in found if _is_mine(each) and is_running(each)]
+    running = _running()
     if port:
-        running = [each for each in running if port in _ports_of(each)]
+        running = [each for each in running if port in _ports_of(each, TIMEOUT_S)]
     if not running:
         which = f" with port {port}" if port else ""
         raise Failure(
-            f"no `raftlog dev`{which} runs here; of a cluster that was started with --data, name the folder:"
-            " --data FOLDER",
+            f"no `raftlog dev`{which} runs here for this user and TMPDIR; for another, name its folder: --data FOLDER",
             NOT_FOUND,
         )
     if len(running) > 1:
-        ports = ", ".join(str(min(_ports_of(each))) for each in running)
-        raise Failure(f"several clusters run here: choose one by its port, -p {ports}", USAGE)
+        choices = [f"-p {min(_ports_of(each, ADVICE_S), default='?')} ({each})" for each in running]
+        raise Failure(f"several clusters run here: choose one by -p or --data: {', '.join(choices)}", USAGE)
     return running[0]
+
+
+def _running() -> list[Path]:
+    """Return the folders of this user's running clusters, also of those with --data."""
+    found = set()
+    for temporary in sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*")):
+        if not _is_mine(temporary):
+            continue
+        folder = temporary
+        with suppress(OSError, ValueError):  # no pointer: the data is in the temporary folder
+            folder = Path((temporary / POINTER).read_text())
+        if _is_mine(folder) and is_running(folder):
+            found.add(folder)
+    return sorted(found)
 
 
 def _is_mine(folder: Path) -> bool:
@@ -146,18 +162,51 @@ def _is_mine(folder: Path) -> bool:
 
 
 def logs_at(ports: Collection[int]) -> list[Path]:
-    """Return the logs of the nodes of running clusters in temporary folders, for these ports."""
-    found: list[Path] = []
-    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*")):
-        if not _is_mine(folder):
-            continue
+    """Return the logs of the nodes of running clusters of this user, for these Kafka ports."""
+    return [Path(node["log"]) for states in _states(ports, "kafka") for node in states]
+
+
+def is_node(process: int) -> bool:
+    """Return whether a process is a node of a running cluster of this user."""
+    return any(each["pid"] == process for states in _states(None, "kafka") for each in states)
+
+
+def running_at(kind: str, ports: Collection[int] | None) -> str:
+    """Return which nodes of running clusters answer, for a message; "" if no cluster has such a port.
+
+    `kind`: kafka or http. `ports`: None for any cluster.
+    """
+    parts = []
+    for states in _states(ports, kind):
+        answering = [each for each in states if each["state"] == "running"]
+        where = ",".join(each[kind] for each in answering)
+        nodes = ", ".join(str(each["node"]) for each in answering)
+        said = (
+            f"node{'s' if len(answering) > 1 else ''} {nodes} of it: {where}"
+            if answering
+            else "no node of it answers"
+        )
+        parts.append(f"a `raftlog dev` runs here, {said}")
+    return "; ".join(parts)
+
+
+def _states(ports: Collection[int] | None, kind: str) -> list[list[dict[str, Any]]]:
+    """Return the states of the nodes of each cluster with such a port; with None, of all clusters."""
+    found = []
+    for folder in _running():
         with suppress(Failure):
-            states = ask(folder, "status", timeout_s=1.0)
-            if any(int(str(each["kafka"]).rpartition(":")[2]) in ports for each in states):
-                found += [Path(each["log"]) for each in states]
+            states = ask(folder, "status", timeout_s=ADVICE_S)
+            if ports is None or any(_port(each[kind]) in ports for each in states):
+                found.append(states)
     return found
 
 
-def _ports_of(folder: Path) -> list[int]:
-    states = ask(folder, "status", timeout_s=TIMEOUT_S)
-    return [int(str(each["kafka"]).rpartition(":")[2]) for each in states]
+def _ports_of(folder: Path, timeout_s: float) -> list[int]:
+    try:
+        return [_port(each["kafka"]) for each in ask(folder, "status", timeout_s=timeout_s)]
+    except Failure:  # it ended meanwhile, or is busy
+        return []
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])

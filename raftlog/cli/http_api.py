@@ -8,12 +8,14 @@ import json
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from raftlog.base.config.network import ADMIN_ADDRESSES, is_loopback
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.listener_probe import speaks_kafka
 
 LOCAL: Final = "http://localhost:9644"
 SEVERAL: Final = "if the cluster has other nodes, name several: -b HOST:PORT,HOST:PORT"
@@ -79,6 +81,8 @@ class HttpApi:
     """Whether any certificate of a server on this machine is accepted, for requests without a login: the certificate is
     for another address."""
     service: HttpEndpoint = ADMIN_API
+    file: Path | None = None
+    """The file of settings that named it, as a context."""
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:
@@ -135,14 +139,7 @@ class HttpApi:
                     f"the certificate of {url} is not trusted ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
-            service = self.service
-            where = f"set {service.option} or {service.variable} to the address of the {service.what}"
-            if url == service.local:
-                where = f"start one with `raftlog dev`, or {where}"
-            if isinstance(error, TimeoutError):  # something listens there
-                where = f"the node hangs or is cut off; {SEVERAL}"
-            if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
-                where = f"if it uses TLS, use {service.option} https://{address.netloc}"
+            where = self._advice(url, error)
             raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()
@@ -151,6 +148,21 @@ class HttpApi:
         if answer.status >= 400 and answer.status != accepted:
             raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
         return content
+
+    def _advice(self, url: str, error: Exception) -> str:
+        """Return what may help where no API answers."""
+        address = urlsplit(url)
+        service = self.service
+        where = f"set {service.option} or {service.variable} to the address of the {service.what}"
+        if url == service.local:
+            where = _running_dev() or f"start one with `raftlog dev`, or {where}"
+        if isinstance(error, TimeoutError):  # something listens there
+            where = f"the node hangs or is cut off; {SEVERAL}"
+        if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
+            where = f"if it uses TLS, use {service.option} https://{address.netloc}"
+            if speaks_kafka((address.hostname or "", address.port or 80)):
+                where = f"Kafka answers there: name a port of the {service.what}, such as in {service.local}"
+        return where
 
     def _why_nobody(self) -> str:
         if self.user:
@@ -196,3 +208,9 @@ def _read(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         raise Failure("the answer is not JSON: is this raftlog's HTTP API?") from None
+
+
+def _running_dev() -> str:
+    from raftlog.cli.dev_nodes import running_at
+
+    return running_at("http", None)

@@ -143,6 +143,7 @@ def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     if not bootstrap and service is ADMIN_API:  # a context has no address of another service
         url = url or saved.get(contexts.HTTP_URL, "")
     api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
+    api.file = file
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))
     _take_saved(api, saved)
     target = Target(bootstrap, (), file, api.timeout_s)

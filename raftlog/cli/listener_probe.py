@@ -1,4 +1,4 @@
-"""Finds out why a listener does not answer a client without security settings: it may need TLS or a login first."""
+"""Finds out why a listener does not answer a client without security settings: it may need TLS, a login, or HTTP."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def why_closed(servers: str) -> str:
             address = host.strip("[]"), int(port)
             if _speaks_tls(address):
                 return f"its listener uses TLS: {SAY}"
+            if _speaks_http(address):
+                return "HTTP answers there, not Kafka: name a Kafka port, such as 9092"
             return f"its listener requires a login: {SAY}" if _wants_login(address) else ""
         except (OSError, ValueError):
             continue
@@ -37,6 +39,32 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
             return "ALERT" in (error.reason or "")  # as from a server that demands a certificate
         except OSError:
             return False
+
+
+def _speaks_http(address: tuple[str, int]) -> bool:
+    """Return whether a request in HTTP gets an answer in HTTP."""
+    with socket.create_connection(address, PROBE_S) as connected:
+        try:
+            connected.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            return connected.recv(5, socket.MSG_WAITALL) == b"HTTP/"
+        except OSError:
+            return False
+
+
+def speaks_kafka(address: tuple[str, int]) -> bool:
+    """Return whether a broker returns its versions."""
+    from raftlog.base.errors import KafkaError
+    from raftlog.client.connection import Connection
+    from raftlog.protocol.apis import ApiKey
+    from raftlog.protocol.message_builders import request_builders
+
+    request = request_builders(ApiKey.API_VERSIONS, 0).ApiVersionsRequest()
+    try:
+        with Connection(socket.create_connection(address, PROBE_S)) as connection:
+            connection.ask(ApiKey.API_VERSIONS, 0, request)
+    except (OSError, KafkaError, ValueError):
+        return False
+    return True
 
 
 def _wants_login(address: tuple[str, int]) -> bool:

@@ -7,14 +7,15 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 import typer
 
-from raftlog.base.errors import InvalidRecord, KafkaError
+from raftlog.base.errors import InvalidRecord, KafkaError, UnknownTopicOrPartition
 from raftlog.cli import exits
 from raftlog.cli.client_settings import PRODUCER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
@@ -84,6 +85,7 @@ def send(
     limit = number(target.settings, "message.max.bytes", MAX_MESSAGE_BYTES)
     headers = [read_header(each) for each in header or []]
     sender = Sender(target, (topic, partition), headers, acks=acks, codec=codec)
+    sender.announces = not quiet
     sender.reports = not quiet and sys.stderr.isatty()
     whole = [] if lines else files or []
     try:
@@ -186,6 +188,8 @@ class Sender:
         settings = target.settings
         self.reports = False
         """Whether `finish` prints how many records were sent, and where to."""
+        self.announces = True
+        """Whether a new topic is announced."""
         acks = choice(settings, "acks", ACKS, acks)
         codec = codec or choice(settings, "compression.type", CODEC_NAMES, "none")
         is_idempotent = is_on(settings, "enable.idempotence") and ACKS[acks] == ALL
@@ -195,22 +199,44 @@ class Sender:
         self._headers = tuple(headers)
         self._ended = ""
         """The reason why the cluster accepts no more records."""
+        self._open_producer = partial(
+            Producer,
+            target.cluster,
+            self._topic,
+            acks=ACKS[acks],
+            codec=CODEC_NAMES[codec],
+            idempotent=is_idempotent,
+        )
+        self._producer: Producer | None = None
+        """None until the first record of a topic that does not exist: no input creates no topic."""
+        with self._refusals():
+            found = target.cluster.metadata([self._topic]).topics[self._topic]
+            self._is_new = found.error_code == UnknownTopicOrPartition.code
+        if not self._is_new:
+            self._open()
+
+    def _open(self) -> Producer:
+        """Return the producer, after it created the topic if there was none. Raise Failure."""
+        if self._producer is None:
+            with self._refusals():
+                self._producer = self._open_producer()
+            if self._is_new and self.announces:
+                count = len(self._producer.partitions)
+                many = "1 partition" if count == 1 else f"{count} partitions"
+                print(f"topic {self._topic} is new: created with {many}", file=sys.stderr)
+            self._check_partition(self._producer.partitions)
+        return self._producer
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
         try:
-            self._producer = Producer(
-                target.cluster,
-                self._topic,
-                acks=ACKS[acks],
-                codec=CODEC_NAMES[codec],
-                idempotent=is_idempotent,
-            )
+            yield
         except KafkaError as error:
             raise self._failure(error) from None
         except (Refused, Unreachable) as error:
-            raise target.failure(error) from None
-        self._check_partition()
+            raise self._target.failure(error) from None
 
-    def _check_partition(self) -> None:
-        there = self._producer.partitions
+    def _check_partition(self, there: Collection[int]) -> None:
         if self._partition >= len(there):
             known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
             raise Failure(
@@ -227,13 +253,15 @@ class Sender:
                 f"topic {self._topic}: a record of {size} bytes was not sent: it is over message.max.bytes "
                 f"({self._max_bytes})"
             )
+        producer = self._open()
         with self._ends():
-            self._producer.send(record, self._partition)
+            producer.send(record, self._partition)
 
     def flush(self) -> None:
         """Send what was read, until it is acknowledged or refused. Raise Failure."""
-        with self._ends():
-            self._producer.flush()
+        if self._producer is not None:
+            with self._ends():
+                self._producer.flush()
 
     @contextmanager
     def _ends(self) -> Iterator[None]:
@@ -262,6 +290,8 @@ class Sender:
 
     def finish(self) -> int:
         """Send the rest, unless the cluster accepts no more records; report lost records and return the exit code."""
+        if self._producer is None:
+            return 0
         if not self._ended:
             try:
                 self.flush()

@@ -92,7 +92,7 @@ def get(
     }
     print_object({name: value for name, value in about.items() if value not in (None, [])}, form)
     print()
-    print(printable(_indented(text)))
+    print(*map(printable, _indented(text).split("\n")), sep="\n")
 
 
 @http_verb(schema, "versions", prints_rows=True, service=SCHEMA_REGISTRY)

@@ -15,6 +15,7 @@ import typer
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import Topic, Topics, noun, verb
 from raftlog.cli.exits import Failure
+from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 from raftlog.cli.timestamps import read_moment
@@ -189,7 +190,10 @@ def _say(line: str) -> None:
 
 
 def _print_line(done: Committed) -> None:
-    dead = f"{done.dead_letters:,} dead letters; " if done.dead_letters else ""
+    dead = ""
+    if done.dead_letters:
+        first = printable(done.dead_letter_reason)
+        dead = f"{done.dead_letters:,} dead letters in {done.dead_letters_table}, the first: {first}; "
     lag = "unknown" if done.lag is None else f"{done.lag:,}"
     print(
         f"{done.topic}: version {done.version}, {done.records:,} records, {done.bytes / 1e6:,.1f} MB, "

@@ -98,6 +98,11 @@ class Rows:
     def dead_count(self) -> int:
         return len(self._dead)
 
+    @property
+    def first_reason(self) -> str:
+        """The reason of the first dead letter, "" if there is none."""
+        return self._dead[0].reason if self._dead else ""
+
     def _decoded(self, partition: int, records: list[tuple[int, Record]], values: Values) -> pa.RecordBatch:
         """Return the rows of the records that fit, and keep the others as dead letters."""
         fitting, decoded = [], []

@@ -24,6 +24,11 @@ class DeadLetters:
         self._writer = TableWriter(table, source, wait)
         self._begun = False
 
+    @property
+    def where(self) -> str:
+        """The place of the table."""
+        return self._table.where
+
     def begin(self, main: Head) -> Decided:
         """Take the table over if there is one, and return what it has beyond the topic's table."""
         if not self._writer.exists():

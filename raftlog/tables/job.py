@@ -58,6 +58,10 @@ class Committed:
     offsets: Mapping[int, int]
     """The next offset of each partition."""
     dead_letters: int
+    dead_letters_table: str
+    """Where they are; "" without dead letters."""
+    dead_letter_reason: str
+    """The reason of the first of them."""
     lag: int | None
     """Offsets that are in the topic and not yet in the table; None if no broker could say."""
     seconds: float
@@ -148,6 +152,8 @@ class Job:
                         self._look_for_partitions(feed)
             for feed in self._feeds.values():
                 self._commit(feed)
+                if self._plan.until_end and not feed.commits and feed.is_at_end:
+                    self._reports.say(f"{feed.topic}: up to date")
         finally:
             self._fetcher.close()
 
@@ -315,7 +321,7 @@ class Job:
             self._read_again(feed, error)
             return
         began = time.monotonic()
-        count, size, dead = feed.rows.count, feed.rows.bytes, 0
+        count, size, dead, reason = feed.rows.count, feed.rows.bytes, 0, feed.rows.first_reason
         if feed.dead_letters is not None and feed.rows.values is not None:
             feed.rows.values.look_again()
             dead = feed.dead_letters.append(feed.rows, feed.writer.head, feed.positions)
@@ -333,6 +339,8 @@ class Job:
                 bytes=size,
                 offsets=dict(feed.positions),
                 dead_letters=dead,
+                dead_letters_table=feed.dead_letters.where if feed.dead_letters is not None and dead else "",
+                dead_letter_reason=reason,
                 lag=lag,
                 seconds=seconds,
             )

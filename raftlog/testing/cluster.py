@@ -93,6 +93,7 @@ class Cluster:
             raise ValueError(f"nodes: must be a whole number of at least 1, not {nodes!r}")
         if self.forked:
             fork_server(environment_of_nodes())  # it imports while the rest is made ready
+        self.errors_have_logs = True  # a test's report has them in sections instead
         self.fault_log: list[str] = []
         """The faults of nodes so far, for the report of a failed test."""
         self._owner = os.getpid()
@@ -582,7 +583,8 @@ class Cluster:
             raise self._error(str(error), self.nodes) from None
 
     def _error(self, message: str, node_ids: Iterable[int]) -> ClusterError:
-        tails = (f"--- node {node_id}: {self.nodes[node_id].log_tail()}" for node_id in node_ids)
+        with_logs = node_ids if self.errors_have_logs else ()
+        tails = (f"--- node {node_id}: {self.nodes[node_id].log_tail()}" for node_id in with_logs)
         return ClusterError("\n".join([message, *tails]))
 
 

@@ -235,6 +235,7 @@ def raftlog_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     )
     with cluster:
         _watch(request, cluster.node_addresses(), faults=cluster.fault_log)
+        cluster.errors_have_logs = False
         yield cluster
 
 

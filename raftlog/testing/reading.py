@@ -57,7 +57,11 @@ def read(
 
 def _read(cluster: Cluster, fetcher: Fetcher, topic: str, count: int) -> list[ConsumedRecord]:
     found: list[ConsumedRecord] = []
-    wait = Wait(f"topic {topic} has {count} records", seen=lambda: f"{len(found)} records")
+    partitions: list[int] = []
+    wait = Wait(
+        f"topic {topic} has {count} records",
+        seen=lambda: f"{len(found)} records" if partitions else f"there is no topic {topic}",
+    )
     while not (partitions := _partitions(cluster, topic, may_be_missing=count > 0)):
         time.sleep(wait.pause())
     fetcher.assign(fetcher.offsets_at([(topic, each) for each in partitions], EARLIEST))

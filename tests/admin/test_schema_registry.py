@@ -330,7 +330,8 @@ def test_the_command_line_registers_checks_shows_and_deletes(
     )
     assert f"{subject}" in command("schema", "list", "--prefix", subject).stdout
     shown = command("schema", "get", subject).stdout
-    assert '"default": 0' in shown and "version  2" in shown
+    assert '"default": 0\n' in shown
+    assert "version  2" in shown and "\\n" not in shown
     assert json.loads(command("schema", "get", str(found["id"]), "--json").stdout)["schema"] == USER
     assert [
         each["version"] for each in json.loads(command("schema", "versions", subject, "--json").stdout)

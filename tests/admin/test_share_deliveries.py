@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftlog.base.share_deliveries import DeliveriesQuestion
+from raftlog.admin.native.group_why import moment
+from raftlog.admin.native.share_deliveries import DeliveryMember, RecordChange, _summary
+from raftlog.base.share_deliveries import DeliveriesQuestion, RecordNow
 from raftlog.client.share_fetching import ACCEPT, REJECT
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import AdminCluster
@@ -30,6 +32,23 @@ def why(queue: Queue, offset: int) -> Any:
 def steps(found: Any) -> list[tuple[str, int]]:
     """Return what happened, oldest first, with the delivery."""
     return [(each["what"][0], each["delivery_count"]) for each in reversed(found["events"])]
+
+
+def test_a_record_that_is_done_says_how_if_that_is_known() -> None:
+    """Behind the start offset the state has no more of it; the last change has."""
+    member = DeliveryMember("m", "one", "")
+    accepted = RecordChange(moment(0), ["accepted"], "one accepted it", "", 1, member)
+    released = RecordChange(moment(0), ["released"], "one released it", "", 1, member)
+    done = RecordNow("done")
+
+    def summary(*changes: RecordChange) -> str:
+        return _summary(5, done, (1, 5), changes=list(changes), held_by=None)
+
+    assert summary(accepted).startswith("Offset 5 is done. ") and "one accepted it" in summary(accepted)
+    assert summary(released).startswith("Offset 5 is done: accepted, rejected or given up. ")
+    assert summary() == (
+        "Offset 5 is done: accepted, rejected or given up. No broker remembers a delivery of it."
+    )
 
 
 def test_a_record_tells_who_had_it_and_how_each_delivery_ended(cluster: AdminCluster, queue: Queue) -> None:

@@ -126,6 +126,7 @@ def test_all_faults_are_reported_at_once_by_name():
             "log.flush.policy": "sometimes",
             "auto.create.topics.enable": "yes",
             "broker.session.timeout.ms": "99999999999",
+            "retention.ms": "1",
         }
     )
     assert faults["num.partitons"] == "there is no such setting; did you mean num.partitions?"
@@ -134,7 +135,8 @@ def test_all_faults_are_reported_at_once_by_name():
     assert faults["log.flush.policy"] == "must be one of commit, os, but is 'sometimes'"
     assert faults["auto.create.topics.enable"] == "must be true or false, but is 'yes'"
     assert faults["broker.session.timeout.ms"] == "must be at most 2147483647, but is '99999999999'"
-    assert len(faults) == 6
+    assert faults["retention.ms"] == "that is a topic's; log.retention.ms here"
+    assert len(faults) == 7
 
 
 def test_a_fault_says_where_the_setting_was_made():

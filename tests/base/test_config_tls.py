@@ -108,7 +108,7 @@ def test_every_setting_of_one_listener_is_known_by_its_variable() -> None:
         (
             FILES | {"ssl.enabled.protocols": "TLSv1.1"},
             "ssl.enabled.protocols",
-            "must be of TLSv1.2, TLSv1.3",
+            "must be TLSv1.2, TLSv1.3, or both",
         ),
         (FILES | {"ssl.enabled.protocols": ""}, "ssl.enabled.protocols", "must name a version"),
         (

@@ -111,6 +111,15 @@ def test_a_context_and_a_file_are_not_mixed(tmp_path: Path) -> None:
         settings_of(context="one")
 
 
+def test_errors_name_the_context_that_was_used() -> None:
+    """Otherwise a forgotten current context looks like a cluster that lost its topics."""
+    assert invoke("context", "add", "staging", "-b", "127.0.0.1:1", "--http", "http://127.0.0.1:1")[0] == 0
+    for command in (("topic", "list", "-m", "0.1"), ("acl", "list", "-m", "0.1")):
+        code, _, said = invoke(*command)
+        assert code == exits.UNREACHABLE and said.endswith("(context staging)\n"), command
+    assert "(context" not in invoke("topic", "list", "-b", "127.0.0.1:1", "-m", "0.1")[2]
+
+
 def test_a_variable_that_takes_precedence_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else commands go to another cluster than the user believes."""
     assert invoke("context", "add", "one", "-b", "one")[0] == 0

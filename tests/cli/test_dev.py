@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -24,14 +25,17 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from raftlog.cli.dev import PARSERS, _missing_parsers
 from raftlog.cli.dev_control import SOCKET
-from raftlog.cli.dev_nodes import TEMPORARY, folder_of
+from raftlog.cli.dev_nodes import POINTER, TEMPORARY, folder_of, is_node, logs_at, running_at
 from raftlog.cli.dev_secure import NATIVE
+from raftlog.cli.doctor import network
 from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE, Failure
+from raftlog.schemas.formats import PACKAGES
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
 from tests.kit.marks import taste
-from tests.kit.waits import PATIENCE_S, ended, run
+from tests.kit.waits import PATIENCE_S, ended, run, until
 
 pytestmark = pytest.mark.slow
 
@@ -340,6 +344,60 @@ def test_a_folder_of_another_user_is_no_cluster(folder: Path, monkeypatch: pytes
     assert refused.value.code == NOT_FOUND
 
 
+def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster with --data is found by the pointer to its folder, so that no command acts on another cluster."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    data = folder / "data"
+    places = {folder / f"{TEMPORARY}plain": 19092, data: 29092}
+    (folder / f"{TEMPORARY}pointer").mkdir()
+    (folder / f"{TEMPORARY}pointer" / POINTER).write_text(str(data))
+    with ExitStack() as stack:
+        for place, port in places.items():
+            place.mkdir()
+            stack.enter_context(_answering(place, port))
+        assert folder_of(None, 29092) == data
+        with pytest.raises(Failure) as refused:
+            folder_of(None, 0)
+        assert refused.value.code == USAGE
+        assert f"-p 29092 ({data})" in str(refused.value) and "-p 19092 (" in str(refused.value)
+        assert logs_at([29092]) == [Path("29092.log")] * 2
+        assert running_at("kafka", [29092]) == "a `raftlog dev` runs here, node 2 of it: 127.0.0.1:29093"
+        assert running_at("kafka", [9]) == ""
+        assert is_node(29092) and not is_node(29093)
+        monkeypatch.setattr(network, "holder_of", lambda port: (29092, "python"))
+        assert "is held by a node of `raftlog dev`" in network._taken("port 1", "x", 1, runs=False).sentence
+        code, _, said = invoke("topic", "list", "-b", "127.0.0.1:1", "-m", "0.1")
+        assert code == UNREACHABLE and "raftlog dev" not in said
+
+
+@contextmanager
+def _answering(place: Path, port: int) -> Iterator[None]:
+    """Answer in a folder as a cluster with a node that is down and a node that runs."""
+    states = [
+        {"node": 1, "state": "down", "pid": None, "kafka": f"127.0.0.1:{port}", "log": f"{port}.log"},
+        {"node": 2, "state": "running", "pid": port, "kafka": f"127.0.0.1:{port + 1}", "log": f"{port}.log"},
+    ]
+
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = listener.accept()
+                with caller:
+                    if caller.recv(4096):
+                        caller.sendall(json.dumps({"nodes": states}).encode() + b"\n")
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / SOCKET))
+        listener.listen()
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
 def _states() -> list[str]:
     """Return the states of the nodes of the cluster that runs."""
     code, out, said = invoke("dev", "status", "-J")
@@ -347,8 +405,12 @@ def _states() -> list[str]:
     return [each["state"] for each in json.loads(out)]
 
 
-def test_a_cluster_in_the_background_goes_on_until_it_is_stopped(folder: Path) -> None:
-    """The command returns once it is ready. A folder may have a longer path than a socket may."""
+def test_a_cluster_in_the_background_goes_on_until_it_is_stopped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command returns once it is ready. Commands find the cluster, and its path may be longer than a socket's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
     data = folder / ("deep-" * 20) / ("folder-" * 10)
     command = [sys.executable, "-m", "raftlog", "dev", "--detach", "--data", str(data), "--nodes", "1"]
     ran = run([*command, "--port", str(free_port())], text=True)
@@ -359,9 +421,14 @@ def test_a_cluster_in_the_background_goes_on_until_it_is_stopped(folder: Path) -
         again = run(command, text=True)
         assert again.returncode == 1 and "ports are in use" in again.stderr
         assert (data / "dev.sock").stat().st_mode & 0o077 == 0
+        assert _states() == ["running"] and len(logs_at([int(found[1].rpartition(":")[2])])) == 1
+        assert invoke("dev", "kill", "1")[0] == 0
+        said = invoke("topic", "list", "-b", found[1], "-m", "1")[2]
+        assert "a `raftlog dev` runs here, no node of it answers" in said
     finally:
-        stopped = invoke("dev", "stop", "--data", str(data))
+        stopped = invoke("dev", "stop")
     assert stopped == (0, "the cluster has ended\n", "") and refuses(found[1])
+    until(lambda: not list(folder.glob(f"{TEMPORARY}*")), "the pointer is removed")
     code, _, said = invoke("dev", "status", "--data", str(data))
     assert (code, said) == (UNREACHABLE, f"raftlog: no `raftlog dev` runs in {data}\n")
 
@@ -370,3 +437,36 @@ def test_options_of_a_cluster_are_not_those_of_a_command_about_its_nodes() -> No
     """An option in the wrong place would be passed over."""
     code, _, said = invoke("dev", "--nodes", "3", "kill", "2")
     assert code == USAGE and "options go behind the command" in said
+
+
+def test_a_closed_output_does_not_end_what_continues_in_the_background(tmp_path: Path) -> None:
+    """`raftlog dev --detach | head -1` leaves a cluster that runs."""
+    program = """if True:
+        import pathlib, sys
+        from raftlog.cli.background import continue_in_background
+        code, ready = continue_in_background()
+        if code is not None:
+            sys.exit(code)
+        for number in range(100):
+            print("line", number, flush=True)
+        ready(pathlib.Path(sys.argv[1]))
+        print("ready", flush=True)
+    """
+    log = tmp_path / "log"
+    heard, said = os.pipe()
+    os.close(heard)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(log)], stdout=said, stderr=subprocess.DEVNULL
+    )
+    os.close(said)
+    ended(process)
+    assert log.exists()
+
+
+def test_the_registrys_line_names_types_without_a_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plain install has a registry that refuses such schemas; the line says what they need."""
+    assert _missing_parsers() == "" and [*PARSERS] == [*PACKAGES.values()]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert _missing_parsers() == "  (Avro, JSON Schema and Protobuf need raftlog[schema])"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name != "avro" or None)
+    assert _missing_parsers() == "  (Avro needs raftlog[schema])"

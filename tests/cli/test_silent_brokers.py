@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -179,8 +180,11 @@ def test_brokers_without_a_controller_are_not_called_silent() -> None:
             assert "no broker" not in said and "controller" in said and where in said, name
 
 
-def test_a_command_without_an_address_says_how_to_start_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_without_an_address_says_how_to_start_a_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A newcomer has none yet: `raftlog dev` is the next thing to type."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # no cluster runs there
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{closed.getsockname()[1]}"

@@ -50,6 +50,20 @@ def test_asking_for_a_topic_does_not_create_it(raftlog: CommandLine, name: str) 
     assert name not in [row["topic"] for row in raftlog.rows("topic", "list")]
 
 
+def test_a_topic_that_produce_creates_is_announced_and_no_input_creates_none(
+    raftlog: CommandLine, name: str
+) -> None:
+    """A misspelt name would otherwise be a new topic in silence."""
+    empty = raftlog("produce", "-t", name, stdin=b"")
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
+    assert name not in [row["topic"] for row in raftlog.rows("topic", "list")]
+    first = raftlog("produce", "-t", name, stdin=b"a\n")
+    count = len(raftlog.rows("topic", "describe", name))
+    many = "1 partition" if count == 1 else f"{count} partitions"
+    assert (first.returncode, first.stderr) == (0, f"topic {name} is new: created with {many}\n")
+    assert raftlog("produce", "-t", name, stdin=b"b\n").stderr == ""
+
+
 def test_settings_are_read_changed_and_forgotten_with_their_source(raftlog: CommandLine, name: str) -> None:
     """`topic alter` and `config` are two ways to the same."""
     raftlog("topic", "create", name)

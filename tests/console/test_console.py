@@ -359,6 +359,12 @@ def test_fault_is_injected_watched_and_healed(page: Any, own_cluster: AdminClust
         page.get_by_role("button", name="Heal").click()
         page.get_by_text(f"No fault is active on node {node}.").wait_for()
     page.get_by_role("button", name="Stop load").click()
+    statuses: list[int] = []
+    page.on("response", lambda response: statuses.append(response.status))
+    page.reload()
+    page.get_by_role("button", name="Start load").click()
+    page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
+    assert 409 not in statuses, "the topic of the load is there already"
 
 
 def test_node_is_cut_off_and_healed_from_the_page_of_another(page: Any, own_cluster: AdminCluster) -> None:

@@ -120,6 +120,8 @@ def test_topic_is_searched_as_a_whole_with_progress(records: Records) -> None:
     records.open()
     records.page.get_by_role("button", name="Search the topic").click()
     card = records.page.get_by_label("Search the topic")
+    tops = [card.get_by_label(each).bounding_box()["y"] for each in ("From", "Until")]
+    assert tops[0] == tops[1], "both ends of the range are in one line"
     card.get_by_label("In the value").fill('"n": 17')
     card.get_by_role("button", name="Search", exact=True).click()
     card.get_by_text("Done. 1 record; 30 of 30 offsets read (100 %).").wait_for()

@@ -289,7 +289,9 @@ def test_values_become_columns_and_misfits_dead_letters(
         assert producer.flush(PATIENCE_S) == 0
         ran = raftlog(*run, "--registry", registry.url)
         assert ran.returncode == 0, ran.stderr
-        dead += json.loads(ran.stdout)["dead_letters"]
+        done = json.loads(ran.stdout)
+        dead += done["dead_letters"]
+        assert done["dead_letter_reason"] and done["dead_letters_table"].endswith(f"{topic}__dlq")
     rows = {each["offset"]: each["value"] for each in backend.read(str(tmp_path / topic))}
     nothing = {"price": None, "at": None}
     assert rows == {
@@ -303,5 +305,7 @@ def test_values_become_columns_and_misfits_dead_letters(
     log = read_log(cluster.bootstrap_servers, topic)
     assert sorted(map(as_log_record, letters)) == [each for each in log if each.offset in (2, 5, 7)]
     assert all(each["reason"] for each in letters) and dead == 3
+    ran = raftlog(*run, "--registry", registry.url)
+    assert (ran.returncode, ran.stdout) == (0, "") and f"{topic}: up to date" in ran.stderr
     ran = raftlog(*run)
     assert ran.returncode == exits.FAILED and "values by schemas; name the registry" in ran.stderr

@@ -266,7 +266,7 @@ def test_a_failed_tests_report_names_the_faults_of_the_test_itself(tmp_path):
         def test_it(raftlog_cluster):
             raftlog_cluster.create_topic("orders")
             raftlog_cluster.kill(2)
-            assert False
+            raftlog_cluster.read("missing")
         """,
         f"--raftlog-keep={tmp_path}",
     )
@@ -274,6 +274,8 @@ def test_a_failed_tests_report_names_the_faults_of_the_test_itself(tmp_path):
     assert report.index("node 2 killed") < report.index("orders-0: Broker") < report.index("raftlog node 1")
     (path,) = re.findall(r"raftlog node 1 \((.*)\)", report)
     assert Path(path).exists()
+    assert "topic missing cannot be read" in report
+    assert "--- node 1:" not in report, "logs are in sections, and only there"
 
 
 def test_lines_of_a_log_are_readable_and_leave_internal_topics_out():

@@ -63,6 +63,9 @@ def test_records_that_do_not_come_are_an_error_that_says_how_many_did(
     )
     with pytest.raises(ClusterError, match=r"has 2 records: no progress .* last seen: 1 records"):
         cluster.read(topic, 2)
+    missing = f"read-{uuid4().hex[:8]}"
+    with pytest.raises(ClusterError, match=f"has 1 records: .* last seen: there is no topic {missing}"):
+        cluster.read(missing, 1)
 
 
 def test_a_topic_that_is_not_there_is_an_error_without_a_number(cluster: Cluster) -> None:

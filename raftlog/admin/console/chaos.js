@@ -128,7 +128,8 @@ export function chaos(root, _parts, signal) {
     const mine = running.signal;
     signal.addEventListener("abort", () => running?.abort());
     try {
-      await post(v3("topics"), { topic_name: LOAD_TOPIC, partitions_count: LOAD_PARTITIONS, configs: [{ name: "retention.ms", value: LOAD_KEPT_MS }] });
+      const { data: all } = await get("/v1/topics", mine);
+      if (!all.some((each) => each.topic_name === LOAD_TOPIC)) await post(v3("topics"), { topic_name: LOAD_TOPIC, partitions_count: LOAD_PARTITIONS, configs: [{ name: "retention.ms", value: LOAD_KEPT_MS }] });
     } catch (error) {
       if (error.status !== 409) return stop(), note(error.message, "bad");
     }

@@ -70,7 +70,7 @@ export function nodesCard(signal) {
     const others = all.filter((one) => !isOwn(one));
     lostAt = Date.now();
     const back = action === "pause" ? "resume" : "restart";
-    put(lost, h("p", { class: "warn" }, `Node ${each.node_id}, which serves this page, ${DONE[action]}.`, action !== "restart" && [others.length > 0 && [" Open ", links(others), ", or run"], others.length === 0 && " Run", " ", h("code", {}, `raftlog dev ${back} ${each.node_id}`), "."]));
+    put(lost, h("p", { class: "warn" }, `Node ${each.node_id}, which serves this page, ${DONE[action]}.`, action !== "restart" && [others.length > 0 && [" Open ", links(others), ", or run"], others.length === 0 && " Run", " ", h("code", {}, `raftlog dev ${back} ${each.node_id} -p ${each.kafka.split(":").pop()}`), "."]));
   }
 
   every(EVERY_MS, signal, look, (error) => error.status > 0 && put(rows, h("p", { class: "failure", role: "alert" }, error.message)));

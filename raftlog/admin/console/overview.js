@@ -65,11 +65,11 @@ function drawHealth(section, found) {
   const reasons = found.reasons.filter((each) => !notes.includes(each));
   const status = notes.length && !reasons.length ? "green" : found.status;
   section.className = `card health ${status}`;
-  const counts = [[found.topics, "topic"], [found.partitions, "partition"], [found.brokers.length, "broker"]];
+  const counts = `${plural(found.topics, "topic")} and ${plural(found.partitions, "partition")}, internal ones included · ${plural(found.brokers.length, "broker")}`;
   put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[status]), `${WORDS[status]} `, h("small", {}, status)),
     reasons.length ? h("ul", { class: "reasons" }, reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "No problems."),
     notes.map((each) => h("p", { class: "quiet" }, each.message)),
-    h("p", { class: "quiet" }, counts.map(([count, word]) => plural(count, word)).join(" · "), ` · cluster ${found.cluster_id ?? "?"} · controller ${found.controller_id ?? "none"}`));
+    h("p", { class: "quiet" }, `${counts} · cluster ${found.cluster_id ?? "?"} · controller ${found.controller_id ?? "none"}`));
 }
 
 function names(partitions) {

@@ -59,10 +59,10 @@ class Scan {
 
 const partitions = (count) => [["", "all"], ...Array.from({ length: Math.min(count, 1000) }, (_, index) => [String(index), String(index)])];
 
-const range = (count) => h("div", { class: "pair times" },
+const range = (count) => [
   field("Partition", select(partitions(count), { name: "partition", value: "" })),
-  field("From", h("input", { name: "from", type: "datetime-local", step: 1 }), "empty: the oldest record"),
-  field("Until", h("input", { name: "until", type: "datetime-local", step: 1 }), "empty: the newest record"));
+  h("div", { class: "pair between" }, field("From", h("input", { name: "from", type: "datetime-local", step: 1 }), "empty: the oldest record"),
+  field("Until", h("input", { name: "until", type: "datetime-local", step: 1 }), "empty: the newest record"))];
 
 /** The query of a form; what is empty is left out. */
 function asked({ partition, from, until, ...given }, more) {

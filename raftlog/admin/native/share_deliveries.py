@@ -87,6 +87,10 @@ class ShareGroupInFlight(msgspec.Struct):
     data: list[SharePartitionInFlight]
 
 
+_FINAL: Final = frozenset({"accepted", "archived", "rejected"})
+"""Words of changes after which a record is not delivered again."""
+
+
 class RecordChange(msgspec.Struct):
     """The begin or the end of a delivery. `what` has stable words."""
 
@@ -321,7 +325,10 @@ def _summary(
         "archiving": f"Offset {offset} was rejected or given up, after {times}, and waits for its dead letter.",
         "archived": f"Offset {offset} was rejected or given up, after {times}; it is not delivered again.",
     }
-    known = states.get(now.state, f"Offset {offset} is done: accepted, rejected or given up.")
+    known = states.get(now.state)
+    if known is None:
+        says_how = changes and _FINAL.intersection(changes[0].what)
+        known = f"Offset {offset} is done{'' if says_how else ': accepted, rejected or given up'}."
     if not changes:
         return known if now.state == "not_fetched" else f"{known} No broker remembers a delivery of it."
     return f"{known} {as_sentence(changes[0].when.at, changes[0].message, changes[0].because)}"

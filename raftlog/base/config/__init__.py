@@ -6,7 +6,7 @@ Opens no file, resolves no host name: texts, host name and working folder are pa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -149,7 +149,8 @@ def load_config(
         elif config_kafka.is_kafkas(name):
             ignored.append(name)
         else:
-            faults.append(Fault(name, sources[name], unknown_setting(name, table)))
+            rule = _of_topics(name, table) or unknown_setting(name, table)
+            faults.append(Fault(name, sources[name], rule))
     strangers = [each for each in strangers if each not in ENVIRONMENT_NOT_SETTINGS]
     faults += _of_strangers(strangers)
     warnings = list(_warn_of_ignored(ignored, strangers))
@@ -216,6 +217,14 @@ def _warn_of_ignored(ignored: list[str], strangers: list[str]) -> Iterable[Confi
         yield ConfigWarning("kafka_settings_ignored", {"settings": sorted(ignored)})
     if strangers:
         yield ConfigWarning("environment_variables_unknown", {"variables": strangers})
+
+
+def _of_topics(name: str, known: Container[str]) -> str:
+    """Return the error for a topic's config among a node's settings, with the node's own name for it; "" for others."""
+    if name not in (topics := settings_of(TopicConfig)):
+        return ""
+    own = [f"{each} here" for each, _ in topics[name][1].synonyms if each in known]
+    return "; ".join(["that is a topic's", *own[:1]])
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:

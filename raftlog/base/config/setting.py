@@ -7,11 +7,12 @@ A frozen dataclass with fields made by `setting(...)` *is* a table. `settings_of
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Kind = Literal["boolean", "string", "int", "short", "long", "double", "list", "class", "password"]
 Update = Literal["read-only", "per-broker", "cluster-wide"]
@@ -100,7 +101,13 @@ class Setting:
         text = text.strip()
         if not text and self.nullable:
             return None
-        value = (self.read or _READERS[self.kind])(text)
+        try:
+            value = (self.read or _READERS[self.kind])(text)
+        except ValueError:
+            if self.name.endswith(".ms") and (found := _DURATION.fullmatch(text.lower())):
+                ms = int(found[1]) * _UNITS_MS[found[2]]
+                raise ValueError(f"must be milliseconds, as {ms}") from None
+            raise
         self._check(value)
         return value
 
@@ -133,9 +140,13 @@ class Setting:
         if self.choices:
             for each in value if isinstance(value, tuple) else (value,):
                 if each not in self.choices:
-                    raise ValueError(
-                        f"must be {'of' if self.kind == 'list' else 'one of'} {', '.join(self.choices)}"
-                    )
+                    raise ValueError(self._choices_rule())
+
+    def _choices_rule(self) -> str:
+        choices = ", ".join(self.choices)
+        if self.kind != "list":
+            return f"must be one of {choices}"
+        return f"must be {choices}, or both" if len(self.choices) == 2 else f"must be of {choices}"
 
     def format(self, value: Any) -> str | None:
         """Turn a value into the text that Kafka's tools show; None stays None. The inverse of `parse`."""
@@ -148,6 +159,10 @@ class Setting:
         if isinstance(value, tuple):
             return ",".join(value)
         return str(value)
+
+
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION: Final = re.compile(r"([0-9]{1,9})\s*([smhdw])")
 
 
 def _boolean(text: str) -> bool:

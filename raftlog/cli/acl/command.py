@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -44,6 +45,11 @@ class Reached(NamedTuple):
 
     target: Target
     asked: Asked
+
+    @property
+    def file(self) -> Path | None:
+        """The file of settings that the target was given."""
+        return self.target.file
 
     def close(self) -> None:
         self.target.close()

@@ -16,6 +16,7 @@ from typing import Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.config.network import Listener, find_listener, format_address, is_loopback
+from raftlog.cli.dev_nodes import is_node
 from raftlog.cli.doctor.findings import Finding, mend, note, ok
 from raftlog.cli.doctor.machine import is_running
 
@@ -69,14 +70,17 @@ def _check_port(name: str, host: str, port: int, *, runs: bool) -> Finding:
 
 def _taken(about: str, name: str, port: int, *, runs: bool) -> Finding:
     holder = holder_of(port)
-    whose = f"held by {holder}" if holder else "held by a process of another user"
+    whose = f"held by process {holder[0]} ({holder[1]})" if holder else "held by a process of another user"
     if runs:
         return ok(about, f"{name} is {whose}; this node runs")
+    if holder and is_node(holder[0]):
+        advice = "`raftlog dev stop` ends it; or choose another port in listeners"
+        return mend(about, f"{name} is held by a node of `raftlog dev`", advice)
     return mend(about, f"{name} is {whose}", "end that process, or choose another port in listeners")
 
 
-def holder_of(port: int) -> str:
-    """Return the process that listens on a port, as far as this user may know; "" if that is not known."""
+def holder_of(port: int) -> tuple[int, str] | None:
+    """Return the id and name of the process that listens on a port; None if this user may not know."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with suppress(OSError):
@@ -88,8 +92,8 @@ def holder_of(port: int) -> str:
         with suppress(OSError):
             if any(_opened(each) in inodes for each in (process / "fd").iterdir()):
                 name = (process / "comm").read_text().strip()
-                return f"process {process.name} ({name})"
-    return ""
+                return int(process.name), name
+    return None
 
 
 def _opened(descriptor: Path) -> str:
