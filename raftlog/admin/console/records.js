@@ -61,10 +61,10 @@ export function records(root, name, { mine, first, signal }) {
   const scanning = h("div");
   const using = { name, count, open, decoders: () => ({ decode: valueAs.value, decode_key: keyAs.value }), signal };
   put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search, key,
-    h("button", { type: "button", onclick: () => showCommands(command()) }, "As a command"),
-    may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")),
+    h("button", { type: "button", onclick: () => showCommands(command()) }, "As a command")),
     h("div", { class: "bar" }, back, on, h("label", {}, "Keys as ", keyAs), h("label", {}, "Values as ", valueAs),
-      h("button", { type: "button", onclick: () => searchTopic(scanning, using) }, "Search the topic"), h("button", { type: "button", onclick: () => download(using) }, "Download")), scanning, rows.element, told);
+      h("button", { type: "button", onclick: () => searchTopic(scanning, using) }, "Search the topic"), h("button", { type: "button", onclick: () => download(using) }, "Download"),
+      may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")), scanning, rows.element, told);
 
   function open(record) {
     showRecord(record, { name, commands: commandsOf, key: keyAs.value, value: valueAs.value, sent: () => tail || read() });
