@@ -14,12 +14,13 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from raftlog.base.config.files import parse_properties
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.recording_proxy import RecordingProxy
 from tests.admin.test_schema_routes import CONNECT, rows
 from tests.clients.nodes import checked_logs
 from tests.interop.member_kinds import JAVA
-from tests.interop.test_java_connect import CONNECTOR, STRINGS, Worker, add_lines
+from tests.interop.test_java_connect import CONNECTOR, PROPERTIES, STRINGS, Worker, add_lines
 from tests.kit.settings import SMALL
 from tests.kit.waits import until
 
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.java
 
 JAR = JAVA / "target" / "converter" / "snowflake-kafka-connector.jar"
 """Fetched by `make interop-java`."""
+EXAMPLE = PROPERTIES.with_name("avro.properties")
 LINES = 200
 WITH_NUMBER = """{"type": "record", "name": "ConnectDefault", "namespace": "io.confluent.connect.avro", "fields": [
     {"name": "line", "type": "string"}, {"name": "number", "type": "int", "default": 7}]}"""
@@ -66,12 +68,9 @@ def test_a_source_and_a_sink_convert_with_the_registry(tmp_path: Path) -> None:
         checked_logs(cluster),
         RecordingProxy(cluster.schema_registry_url(2)) as proxy,
     ):
-        avro = {
-            **STRINGS,
-            "value.converter": "io.confluent.connect.avro.AvroConverter",
-            "value.converter.schema.registry.url": proxy.url,
-        }
-        worker = Worker(cluster, tmp_path, avro)
+        avro = parse_properties(EXAMPLE.read_text())
+        avro["value.converter.schema.registry.url"] = proxy.url
+        worker = Worker(cluster, tmp_path, {**STRINGS, **avro})
         try:
             worker.connect("lines", CONNECTOR | AS_RECORD | {"file": str(path)})
             found = cluster.read("lines", LINES)
