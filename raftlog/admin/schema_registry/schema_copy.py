@@ -10,10 +10,9 @@ import asyncio
 from functools import partial
 from typing import Any, Final
 
-from raftlog.admin.broker_questions import list_offsets, of_leader
+from raftlog.admin.broker_questions import SPECIAL, fetch, list_offsets, of_leader
 from raftlog.admin.errors import ApiError, check
 from raftlog.admin.kafka_client import BrokerUnreachable
-from raftlog.admin.native.records import SPECIAL, fetch
 from raftlog.admin.route import Call
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
