@@ -270,7 +270,7 @@ def use_serializers(use: Use) -> None:
 
 
 def _order() -> Any:
-    """Return the class of a message whose file imports another."""
+    """Return the class of a message in a file that imports another."""
     money = descriptor_pb2.FileDescriptorProto(name="money.proto", package="shop", syntax="proto3")
     money.message_type.add(name="Money").field.add(name="cents", number=1, type=3, label=1)
     shop = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
