@@ -43,7 +43,7 @@ Search = Generator[None, None, Misfit | None]
 
 
 class Fit(NamedTuple):
-    """Why a value does not fit its schema, and what of the schema was not checked; "" where there is nothing to say."""
+    """The result of a check: the first misfit, and what of the schema was not checked first; "" for neither."""
 
     mismatch: str
     unchecked: str
