@@ -151,11 +151,13 @@ class HttpApi:
 
     def _advice(self, url: str, error: Exception) -> str:
         """Return what may help where no API answers."""
+        from raftlog.cli.dev_nodes import running_at
+
         address = urlsplit(url)
         service = self.service
         where = f"set {service.option} or {service.variable} to the address of the {service.what}"
         if url == service.local:
-            where = _running_dev() or f"start one with `raftlog dev`, or {where}"
+            where = running_at(service.option) or f"start one with `raftlog dev`, or {where}"
         if isinstance(error, TimeoutError):  # something listens there
             where = f"the node hangs or is cut off; {SEVERAL}"
         if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
@@ -208,9 +210,3 @@ def _read(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         raise Failure("the answer is not JSON: is this raftlog's HTTP API?") from None
-
-
-def _running_dev() -> str:
-    from raftlog.cli.dev_nodes import running_at
-
-    return running_at("http", None)
