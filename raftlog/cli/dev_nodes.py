@@ -209,10 +209,9 @@ def running_at(option: str, addresses: Collection[tuple[str, int]] | None = None
     name = ADDRESSES[option]
     parts = []
     for states in _states(addresses):
-        answering = [each for each in states if each["state"] == "running"]
-        there = [each for each in answering if each.get(name)]
-        if answering and not there:
-            continue  # it has no such service
+        if not any(each.get(name) for each in states):
+            continue  # it was started without this service
+        there = [each for each in states if each["state"] == "running" and each.get(name)]
         nodes = ", ".join(str(each["node"]) for each in there)
         where = ",".join(each[name] for each in there[: None if option == "-b" else 1])
         said = f"node {nodes} answers" if len(there) == 1 else f"nodes {nodes} answer"
