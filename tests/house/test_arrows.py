@@ -140,6 +140,8 @@ HOMES: dict[str, frozenset[str]] = {
     "google": frozenset({"tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
+    "pydantic": frozenset({"tables"}),
+    "requests": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""
