@@ -58,8 +58,8 @@ ANSWER_S: Final = 5.0
 class Schemas(Leaving):
     """The stage: a registry on each node, and clients that ask any of them."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        super().__init__(loop, settings=SETTINGS)
+    def __init__(self, loop: SimLoop, *, nodes: int = 3) -> None:
+        super().__init__(loop, nodes=nodes, settings=SETTINGS)
         self.stores: dict[Any, SchemaStore] = {}
         """By the node's life."""
         self.answered: list[tuple[str, str, int]] = []
@@ -67,6 +67,8 @@ class Schemas(Leaving):
         self.registered: dict[str, int] = {}
         """The last ids that were answered for the subjects of the checked topic."""
         self.deleted = self.unknown = self.foreign = self.accepted = self.refused = 0
+        self.quiet = 0
+        """A node to which no client sends batches to check, so that its reader falls behind; 0: none."""
         self.stopping = False
 
     async def begin(self) -> None:
@@ -117,6 +119,7 @@ class Schemas(Leaving):
             return
         ids = dict(self.registered)
         running = [each for each in self.cluster.running() if each.node and each.node.broker]
+        running = [each for each in running if each.node_id != self.quiet]
         if not running:
             return
         receiver = self.chance.choice(running)
