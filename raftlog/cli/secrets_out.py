@@ -188,7 +188,7 @@ def _without_logins(line: str) -> str:
 
 
 def _without_said(line: str) -> Iterator[str]:
-    """Yield the parts of a line without words that follow the name of a secret and look like one."""
+    """Yield the parts of a line without words that follow the name of a secret and look like its value."""
     done = 0
     for found in _SAID.finditer(line):
         value = found["value"].strip(_PUNCTUATION)

@@ -120,7 +120,7 @@ def test_what_is_no_secret_stays() -> None:
     ],
 )
 def test_text_about_secrets_stays_readable(text: str) -> None:
-    """After a name and a space only a word like a password is one; voters and principals have no logins."""
+    """After a name and a space only a word like a password goes out; voters and principals have no logins."""
     assert without_secrets(text) == text
 
 

@@ -97,7 +97,7 @@ def ask_the_believed_leader_alone(patch: pytest.MonkeyPatch) -> None:
 
 
 def read_on_past_deleted_records(patch: pytest.MonkeyPatch) -> None:
-    """A reader that the log start has passed goes on there, with schemas whose deletions it has not read."""
+    """A reader that the log start has passed goes on there, and keeps schemas that were deleted in between."""
     restart = SchemaReader._restart
 
     def go_on(self: Any, source: tuple[Any, int], offset: int) -> None:

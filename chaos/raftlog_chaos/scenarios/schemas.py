@@ -67,8 +67,6 @@ class Schemas(Leaving):
         self.registered: dict[str, int] = {}
         """The last ids that were answered for the subjects of the checked topic."""
         self.deleted = self.unknown = self.foreign = self.accepted = self.refused = 0
-        self.quiet = 0
-        """A node to which no client sends batches to check, so that its reader falls behind; 0: none."""
         self.stopping = False
 
     async def begin(self) -> None:
@@ -119,7 +117,6 @@ class Schemas(Leaving):
             return
         ids = dict(self.registered)
         running = [each for each in self.cluster.running() if each.node and each.node.broker]
-        running = [each for each in running if each.node_id != self.quiet]
         if not running:
             return
         receiver = self.chance.choice(running)

@@ -1,7 +1,7 @@
 """The log of `_schemas` loses its beginning and its end, and each node's registry is still that of the log.
 
-An operator writes all live records again, as a compaction would leave them, and deletes the records before them. One
-node reads no schemas meanwhile: its reader must not keep a schema whose deletion it did not read.
+An operator writes all live records again, as a compaction would leave them, and deletes the records before them. A
+reader that reads nothing meanwhile must not keep a schema whose deletion it did not read.
 
 At the end an unclean election loses records that all nodes have read, and others come in their place.
 """
@@ -39,6 +39,8 @@ class TruncatedSchemas(Schemas):
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop, nodes=NODES)
+        self.readers: dict[Any, SchemaReader] = {}
+        """By the node's life. They read only when they are compared."""
         self.trims = self.passed = self.lost = 0
 
     def leader_of_schemas(self) -> tuple[Any, Partition] | None:
@@ -55,14 +57,15 @@ class TruncatedSchemas(Schemas):
 
     async def round(self) -> None:
         """Delete schemas that a node knows, and their records, before it reads on; then cause the usual trouble."""
-        self.quiet = self.chance.choice(list(self.cluster.nodes))
-        await self.compared(self.quiet)
+        node_id = self.chance.choice(list(self.cluster.nodes))
+        await self.compared(node_id)
+        reader, trims = self._reader_of(node_id), self.trims
         subject = self.chance.choice(SUBJECTS)
         for permanent in (False, True):
             await self.ask_leader(partial(delete, subject=subject, permanent=permanent), tries=3)
         await self.trim()
-        await self.compared(self.quiet)
-        self.quiet = 0
+        self.passed += self.trims > trims and reader is not None and reader is self._reader_of(node_id)
+        await self.compared(node_id)
         await super().round()
 
     async def trim(self) -> None:
@@ -75,31 +78,42 @@ class TruncatedSchemas(Schemas):
         start = await node.host.start(_rewrite(partition))
         while partition.is_leader and partition.leader_epoch == epoch and node.ready:
             if partition.high_watermark >= partition.log_end_offset > start:
-                behind = self._check_at(self.cluster.nodes[self.quiet])._reader._offset
                 node.host.call(lambda: partition.delete_records(start))
                 self.trims += 1
-                self.passed += 0 < behind < start
                 return
             await asyncio.sleep(LOOK_S)
 
     # -- what nodes know -----------------------------------------------------------------------------------
+
+    def _reader_of(self, node_id: int) -> SchemaReader | None:
+        """Return the reader in the node's present life; None while it is down."""
+        node = self.cluster.nodes[node_id].node
+        if node is None or node.broker is None:
+            return None
+        if node.broker not in self.readers:
+            self.readers[node.broker] = SchemaReader(node.broker.context)
+        return self.readers[node.broker]
 
     async def compared(self, node_id: int) -> None:
         """Have a node read on, and compare what it knows with the log, unless the node dies."""
         end = self.loop.time() + SERVED_S
         while self.loop.time() < end:
             self.cluster.check()
-            node = self.cluster.nodes[node_id]
-            if node.node is None or node.node.broker is None:
+            reader, before = self._reader_of(node_id), self._log_end()
+            if reader is None:
                 return
-            reader = self._check_at(node)._reader
-            read = await self._answered(node, _read_on(reader))
+            read = await self._answered(self.cluster.nodes[node_id], _read_on(reader))
             found = self.leader_of_schemas()
-            if read and found is not None and reader._offset == found[1].high_watermark:
+            if read and found is not None and before == self._log_end():
                 self.judge_state(f"node {node_id}", reader.state, found[1])
                 return
             await asyncio.sleep(LOOK_S)
         raise AssertionError(f"node {node_id} does not read `{SCHEMAS_TOPIC}` to its end")
+
+    def _log_end(self) -> tuple[int, int] | None:
+        """Return the leader epoch and the end of what is committed."""
+        found = self.leader_of_schemas()
+        return None if found is None else (found[1].leader_epoch, found[1].high_watermark)
 
     async def stores_compared(self) -> None:
         """Compare what each replica's registry has applied with the log."""
