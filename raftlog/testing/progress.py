@@ -194,8 +194,8 @@ class ProcessStat(NamedTuple):
 def signs_of_descendants() -> Signs:
     """Return the signs of life of all descendants of this process; none without a /proc.
 
-    They include the ids of processes, their stopped states, and the last events in the files that they print to, or
-    the length of a file without events. Young processes do not count: many waits query by starting processes.
+    They include the ids of processes, their stopped states, and what `_printed` returns of each. Young processes do not
+    count: many waits query by starting processes.
     """
     return _signs(descendants_of(os.getpid()))
 
