@@ -1,6 +1,6 @@
 // Records of a topic: looked at from somewhere, or live; filtered, decoded, paged through, copied as a command, produced.
 
-import { ask as call, curlAuthorization, every, get, may, path, v3 } from "./api.js";
+import { ask as call, curlAuthorization, every, get, isTemporary, may, path, v3 } from "./api.js";
 import { ask, field, h, note, pairs, put, select } from "./dom.js";
 import { number, plural, quoted } from "./format.js";
 import { list } from "./list.js";
@@ -11,6 +11,7 @@ const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
 const MOST_TURNS = 20;
 const TAIL_MS = 700;
+const RETRY_MS = 1500;
 const MOST_AT_ONCE = 500;
 const WIDEST = 1000;
 const MOST_WINDOWS = 20;
@@ -123,7 +124,9 @@ export function records(root, name, { mine, first, signal }) {
     try {
       ({ found, further } = await ask_(chosen().map((index) => [index, start()]), most.value, mine_.signal));
     } catch (error) {
-      if (!mine_.signal.aborted) told.textContent = error.message;
+      if (mine_.signal.aborted || signal.aborted) return;
+      told.textContent = error.message;
+      if (isTemporary(error)) setTimeout(() => mine_.signal.aborted || signal.aborted || read(), RETRY_MS);
       return;
     }
     if (mine_.signal.aborted || signal.aborted) return;

@@ -1,6 +1,6 @@
 // One topic: its partitions and replicas as a grid, its records, the groups that read it, its configs.
 
-import { ask as call, every, get, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
+import { ask as call, every, get, isTemporary, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
 import { configs } from "./configs.js";
 import { ask, changes, confirmTyped, failedIn, failure, field, h, link, note, put, table, tabs, trail } from "./dom.js";
 import { bytes, number, plural, short } from "./format.js";
@@ -15,6 +15,7 @@ const MOST_COLUMNS = 12;
 const AT_ONCE = 300;
 const TOTALS_MS = 5000;
 const MOST_GROUPS = 500;
+const RETRY_MS = 1500;
 
 export async function topic(root, [name, tab = ""], signal) {
   const found = TABS.find(([each]) => each === tab) ?? TABS[0];
@@ -24,15 +25,22 @@ export async function topic(root, [name, tab = ""], signal) {
   const held = h("section", { class: "card" });
   put(root, trail(link(["topics"], "Topics")), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions), totals, held,
     tabs("Views of the topic", ["topics", name], TABS, found[0]), body);
-  try {
-    const [mine, first] = await Promise.all([rights({ topic: name }, signal), get(`${path("v1", "topics", name, "replicas")}?most=1`, signal)]);
-    if (signal.aborted) return;
-    put(actions, buttons(name, mine, first));
-    found[2](body, name, { mine, first, signal });
-    watchTotals(totals, name, first, signal);
-    if (may("READ", { ...mine, changes: true }, "topic")) watchHeld(held, () => [name], signal);
-  } catch (error) {
-    if (!signal.aborted) put(body, failure(error));
+  await begin();
+
+  /** Ask what the views need, until the node can answer: it may not know a new topic yet. */
+  async function begin() {
+    try {
+      const [mine, first] = await Promise.all([rights({ topic: name }, signal), get(`${path("v1", "topics", name, "replicas")}?most=1`, signal)]);
+      if (signal.aborted) return;
+      put(actions, buttons(name, mine, first));
+      found[2](body, name, { mine, first, signal });
+      watchTotals(totals, name, first, signal);
+      if (may("READ", { ...mine, changes: true }, "topic")) watchHeld(held, () => [name], signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      put(body, failure(error));
+      if (isTemporary(error) || error.status === 404) setTimeout(() => signal.aborted || begin(), RETRY_MS);
+    }
   }
 }
 
