@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -211,7 +212,8 @@ def test_log_that_repeats_its_events_is_no_sign(monkeypatch: pytest.MonkeyPatch,
     def write(*events: str) -> object:
         with log.open("a") as out:
             out.writelines(f'{{"event":"{each}","term":{log.stat().st_size}}}\n' for each in events)
-        ((_, _, printed),) = signs_of_process(child.pid).printed
+        found: Any = signs_of_process(child.pid).printed
+        ((_, _, printed),) = found
         return printed
 
     first = write("vote_asked", "vote_refused")
