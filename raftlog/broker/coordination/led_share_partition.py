@@ -115,6 +115,8 @@ class LedSharePartition(Guard):
         self.state_epoch = -1
         """The epoch of the state that was read: it rises when an administrator sets the start offset."""
         self._machine: SharePartition | None = None
+        self._limits_of: GroupConfig | None = None
+        """The configs from which the machine has its limits."""
         self._loading = asyncio.Lock()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         """The requests that wait for each write."""
@@ -175,7 +177,9 @@ class LedSharePartition(Guard):
         if self.over is not None:
             raise type(self.over)(self.over.message)
         assert self._machine is not None, "load it first"
-        self._machine.limits = share_limits(self._config())
+        config = self._config()
+        if config is not self._limits_of:
+            self._limits_of, self._machine.limits = config, share_limits(config)
         return self._machine
 
     def summary(self) -> InFlightSummary | None:
@@ -287,7 +291,7 @@ class LedSharePartition(Guard):
         """Drop what the log no longer has."""
         if self.machine.advance_log_start(log_start_offset):
             self._changed()
-        self._settle()
+            self._settle()
 
     def end(self, error: KafkaError) -> None:
         """Answer all waiting and further requests with `error`. The object is finished."""

@@ -72,6 +72,10 @@ ANSWERED: Final = frozenset(
 """The errors of a partition that members know. With any other there are no records for now."""
 
 
+Opened = LedSharePartition | KafkaError
+"""A share partition that is in use, or the reason why it cannot be."""
+
+
 class Found(NamedTuple):
     """The result of a ShareFetch for a partition: an error, or records and the offsets in them that were acquired."""
 
@@ -99,7 +103,7 @@ class ShareReader:
         self._broker = broker
         self._request = request
         self._session = session
-        self._until: float = asyncio.get_running_loop().time() + max(0, message.max_wait) / 1_000
+        self._max_wait_s: float = message.max_wait / 1_000
         self._asked = AcquireRequest(
             message.member_id,
             max(0, message.max_records),
@@ -112,42 +116,48 @@ class ShareReader:
         self._max_bytes = 0
         """The limit of a pass, from that and the memory for responses."""
         self._woken = asyncio.Event()
-        self._wake = self._woken.set
+        self._may_find_more = True
+        """Whether anything has changed since the last pass began."""
+        self._is_over = message.max_wait <= 0
+        """Whether the time to wait is over."""
         self._parked: dict[Partition, SharePartitionKey] = {}
         self._errors: dict[SharedPartition, KafkaError] = {}
         self._size_bytes = 0
         self._is_short = False
         """Whether memory for responses is short: not even a single batch may be larger than the room."""
 
-    def wake(self, partition: Partition) -> None:
+    def wake(self, partition: Partition | None = None) -> None:
         """Read again: the high watermark of a partition moved, or its replica no longer serves."""
-        self._wake()
+        self._may_find_more = True
+        self._woken.set()
+
+    def _end_wait(self) -> None:
+        self._is_over = True
+        self._woken.set()
 
     async def read(self) -> dict[SharedPartition, Found]:
         """Return what has records for the member, which are locked, and what has an error.
 
         Raises ShareSessionNotFound if the session ends meanwhile.
         """
-        self._session.at_end = self._wake
+        self._session.at_end = self.wake
+        timer = asyncio.get_running_loop().call_later(max(0.0, self._max_wait_s), self._end_wait)
         try:
             while True:
                 self._woken.clear()
-                found = await self._pass(is_last=self._left_s() <= 0 or not self._session.partitions)
+                self._may_find_more = False
+                found = await self._pass(is_last=self._is_over or not self._session.partitions)
                 if found is not None:
                     return found
-                try:
-                    async with asyncio.timeout(self._left_s()):
-                        await self._woken.wait()
-                except TimeoutError:
-                    pass
+                await self._woken.wait()
+                if not (self._may_find_more or self._size_bytes or self._is_short):
+                    return {}
         finally:
+            timer.cancel()
             self._session.at_end = None
             for partition, key in self._parked.items():
                 partition.unpark(self)
-                self._broker.share_partitions.unwatch(key, self._wake)
-
-    def _left_s(self) -> float:
-        return float(self._until - asyncio.get_running_loop().time())
+                self._broker.share_partitions.unwatch(key, self.wake)
 
     # -- a pass over the partitions ------------------------------------------------------------------------
 
@@ -160,8 +170,13 @@ class ShareReader:
         refused = await refused_topics(self._broker, self._request, partitions)
         reads: list[_Read] = []
         try:
-            opened = await together(env, partitions, partial(self._open, refused))
-            await each_part(env, opened, lambda each: self._begin_read(*each, reads))
+            opened = await each_part(env, partitions, partial(self._at_hand, refused))
+            if None in opened:
+                ended = await together(env, zip(partitions, opened, strict=True), self._open)
+                opened = [led for _, led in ended]
+            await each_part(
+                env, zip(partitions, opened, strict=True), lambda each: self._begin_read(*each, reads)
+            )
             reads = await self._read_cold(reads)
             self._check_session()
             size_bytes = sum(len(each.read.records or b"") for each in reads)
@@ -222,17 +237,19 @@ class ShareReader:
         if self._session not in sessions or not self._request.is_awaited:
             raise ShareSessionNotFound("the share session has ended")
 
-    def _open(self, refused: Mapping[UUID, KafkaError], partition: SharedPartition) -> Any:
-        """Return a share partition that is in use, or an error, or a coroutine that looks at the state first."""
+    def _at_hand(self, refused: Mapping[UUID, KafkaError], partition: SharedPartition) -> Opened | None:
+        """Return a share partition that is in use, or an error; None if its state is to be looked at first."""
         if partition[0] in refused:
             return refused[partition[0]]
         if not self._session.is_checked(partition):
-            return self._get(partition)
+            return None
         try:
-            led = self._broker.share_partitions.at_hand(self._key(partition))
+            return self._broker.share_partitions.at_hand(self._key(partition))
         except KafkaError as error:
             return error.with_traceback(None)
-        return self._get(partition) if led is None else led
+
+    def _open(self, part: tuple[SharedPartition, Opened | None]) -> Any:
+        return self._get(part[0]) if part[1] is None else part[1]
 
     async def _get(self, partition: SharedPartition) -> LedSharePartition:
         """Return a share partition. A member that is new here may come after an administrator has set its offsets."""
@@ -244,9 +261,7 @@ class ShareReader:
     def _key(self, partition: SharedPartition) -> SharePartitionKey:
         return SharePartitionKey(self._session.key.group_id, *partition)
 
-    def _begin_read(
-        self, partition: SharedPartition, led: LedSharePartition | KafkaError, reads: list[_Read]
-    ) -> None:
+    def _begin_read(self, partition: SharedPartition, led: Opened, reads: list[_Read]) -> None:
         """Read a partition from its next available offset on, unless there is nothing to acquire."""
         try:
             if isinstance(led, KafkaError):
@@ -259,7 +274,7 @@ class ShareReader:
             end_offset = replica.last_stable_offset if led.read_committed else replica.high_watermark
             if machine.is_full or offset >= end_offset or (left <= 0 and reads):
                 return
-            if not led.begin_read(self._wake):
+            if not led.begin_read(self.wake):
                 return
             limit, min_one = min(left, PARTITION_MAX_BYTES), not (reads or self._is_short)
             read = self._read(partition, replica, led, offset=offset, limit=limit, min_one=min_one)
@@ -308,7 +323,7 @@ class ShareReader:
         if replica not in self._parked:
             self._parked[replica] = key = self._key(partition)
             replica.park(self)
-            self._broker.share_partitions.watch(key, self._wake)
+            self._broker.share_partitions.watch(key, self.wake)
 
     def _fail(self, partition: SharedPartition, error: KafkaError) -> None:
         """Note an error for the response, if it is one that members know."""
@@ -329,7 +344,7 @@ class ShareReader:
             return None
         if not acquired:
             if each.led.machine.next_fetch_offset() > each.offset:
-                self._wake()  # what was read is not to be delivered, and more may follow
+                self.wake()  # what was read is not to be delivered, and more may follow
             return None
         left = self._asked.max_records - sum(it.last_offset - it.first_offset + 1 for it in acquired)
         self._asked = self._asked._replace(max_records=max(0, left))
