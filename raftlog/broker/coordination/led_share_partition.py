@@ -40,6 +40,7 @@ from raftlog.broker.coordination.share_record import ShareRecord
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.records.batch import Buffer, iter_headers
+from raftlog.replication.partition import Partition
 from raftlog.sharing.dead_letter import DeadLetters
 from raftlog.sharing.delivery import (
     Acknowledgement,
@@ -211,6 +212,16 @@ class LedSharePartition(Guard):
         return self._machine is None or not any(each.is_held or each.pending for each in self._machine.ranges)
 
     # -- reading the log -----------------------------------------------------------------------------------
+
+    def has_nothing_in(self, replica: Partition) -> bool:
+        """Return whether a log has no record after those in flight, and none of these is available.
+
+        False unless this belongs to the leadership of now: then a fetch has to look.
+        """
+        if self.over is not None or not replica.is_leader or replica.leader_epoch != self.leader_epoch:
+            return False
+        end_offset = replica.last_stable_offset if self.read_committed else replica.high_watermark
+        return self.machine.next_fetch_offset() >= end_offset
 
     def begin_read(self, wake: Callable[[], None]) -> bool:
         """Let a fetch have this to itself, from reading the log to acquiring. If another has it, call `wake` later."""

@@ -116,11 +116,11 @@ class ShareReader:
         self._max_bytes = 0
         """The limit of a pass, from that and the memory for responses."""
         self._woken = asyncio.Event()
-        self._may_find_more = True
-        """Whether anything has changed since the last pass began."""
+        self._news = set[Partition | None]()
+        """The partitions that woke it since the last pass began; None: anything else did."""
         self._is_over = message.max_wait <= 0
         """Whether the time to wait is over."""
-        self._parked: dict[Partition, SharePartitionKey] = {}
+        self._parked: dict[Partition, LedSharePartition] = {}
         self._errors: dict[SharedPartition, KafkaError] = {}
         self._size_bytes = 0
         self._is_short = False
@@ -128,7 +128,7 @@ class ShareReader:
 
     def wake(self, partition: Partition | None = None) -> None:
         """Read again: the high watermark of a partition moved, or its replica no longer serves."""
-        self._may_find_more = True
+        self._news.add(partition)
         self._woken.set()
 
     def _end_wait(self) -> None:
@@ -144,20 +144,39 @@ class ShareReader:
         timer = asyncio.get_running_loop().call_later(max(0.0, self._max_wait_s), self._end_wait)
         try:
             while True:
-                self._woken.clear()
-                self._may_find_more = False
+                self._begin_to_wait()
                 found = await self._pass(is_last=self._is_over or not self._session.partitions)
                 if found is not None:
                     return found
-                await self._woken.wait()
-                if not (self._may_find_more or self._size_bytes or self._is_short):
+                if not await self._may_find_more():
                     return {}
         finally:
             timer.cancel()
             self._session.at_end = None
-            for partition, key in self._parked.items():
+            for partition, led in self._parked.items():
                 partition.unpark(self)
-                self._broker.share_partitions.unwatch(key, self.wake)
+                self._broker.share_partitions.unwatch(led.key, self.wake)
+
+    def _begin_to_wait(self) -> None:
+        self._woken.clear()
+        self._news.clear()
+
+    async def _may_find_more(self) -> bool:
+        """Wait, and return whether another pass may find more than the last; False once the time is over.
+
+        A record wakes all members that wait for its partition, and the first of them acquires it.
+        """
+        while True:
+            await self._woken.wait()
+            if not all(map(self._has_nothing, self._news)):
+                return True
+            if self._is_over:
+                return self._size_bytes > 0 or self._is_short
+            self._begin_to_wait()
+
+    def _has_nothing(self, partition: Partition | None) -> bool:
+        led = None if partition is None else self._parked.get(partition)
+        return partition is not None and led is not None and led.has_nothing_in(partition)
 
     # -- a pass over the partitions ------------------------------------------------------------------------
 
@@ -170,13 +189,11 @@ class ShareReader:
         refused = await refused_topics(self._broker, self._request, partitions)
         reads: list[_Read] = []
         try:
-            opened = await each_part(env, partitions, partial(self._at_hand, refused))
-            if None in opened:
-                ended = await together(env, zip(partitions, opened, strict=True), self._open)
-                opened = [led for _, led in ended]
-            await each_part(
-                env, zip(partitions, opened, strict=True), lambda each: self._begin_read(*each, reads)
-            )
+            at_hand = await each_part(env, partitions, partial(self._at_hand, refused))
+            opened: list[tuple[SharedPartition, Any]] = list(zip(partitions, at_hand, strict=True))
+            if None in at_hand:
+                opened = [(part[0], led) for part, led in await together(env, opened, self._open)]
+            await each_part(env, opened, lambda each: self._begin_read(*each, reads))
             reads = await self._read_cold(reads)
             self._check_session()
             size_bytes = sum(len(each.read.records or b"") for each in reads)
@@ -267,15 +284,14 @@ class ShareReader:
             if isinstance(led, KafkaError):
                 raise led
             replica = self._broker.share_partitions.replica(self._key(partition))
-            self._park(partition, replica)
+            self._park(replica, led)
             machine = led.machine
-            offset = machine.next_fetch_offset()
             left = self._max_bytes - self._size_bytes
-            end_offset = replica.last_stable_offset if led.read_committed else replica.high_watermark
-            if machine.is_full or offset >= end_offset or (left <= 0 and reads):
+            if led.has_nothing_in(replica) or machine.is_full or (left <= 0 and reads):
                 return
             if not led.begin_read(self.wake):
                 return
+            offset = machine.next_fetch_offset()
             limit, min_one = min(left, PARTITION_MAX_BYTES), not (reads or self._is_short)
             read = self._read(partition, replica, led, offset=offset, limit=limit, min_one=min_one)
         except KafkaError as error:
@@ -319,11 +335,11 @@ class ShareReader:
         cold = ColdRead(entry, read, limit=limit, end_offset=end_offset, min_one=min_one, for_consumer=True)
         return _Read(partition, led, offset, read, cold)
 
-    def _park(self, partition: SharedPartition, replica: Partition) -> None:
+    def _park(self, replica: Partition, led: LedSharePartition) -> None:
         if replica not in self._parked:
-            self._parked[replica] = key = self._key(partition)
             replica.park(self)
-            self._broker.share_partitions.watch(key, self.wake)
+            self._broker.share_partitions.watch(led.key, self.wake)
+        self._parked[replica] = led
 
     def _fail(self, partition: SharedPartition, error: KafkaError) -> None:
         """Note an error for the response, if it is one that members know."""
