@@ -18,6 +18,8 @@ from raftlog.protocol.client_versions import builders_for
 Where = tuple[str, int]
 """(topic, partition)."""
 
+SPECIAL: Final = {"earliest": -2, "latest": -1}
+"""Timestamps of ListOffsets that stand for offsets."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 GROUP: Final = 0
 """The key type of a group at FindCoordinator."""
@@ -83,6 +85,39 @@ def _list_offsets_request(wanted: Mapping[Where, int], read_committed: bool) -> 
             for topic, partitions in topics.items()
         ),
     )
+
+
+async def fetch(
+    call: Call, topic: str, starts: Mapping[int, int], *, leader: int, max_bytes: int, wait_ms: int = 0
+) -> dict[int, Any]:
+    """Return what a leader has of some partitions from their offsets on; `max_bytes` of all. Raises ApiError."""
+    make = builders_for(ApiKey.FETCH)
+    wanted = tuple(
+        make.FetchPartition(
+            partition=index,
+            current_leader_epoch=-1,
+            fetch_offset=start,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=max_bytes,
+        )
+        for index, start in starts.items()
+    )
+    request = make.FetchRequest(
+        replica_id=-1,
+        max_wait=wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=(make.FetchTopic(topic=topic, partitions=wanted),),
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+    response = await call.asker.ask(ApiKey.FETCH, request, broker_id=leader)
+    check(response.error_code, about=topic)
+    return {each.partition_index: each for each in response.responses[0].partitions}
 
 
 async def coordinator_of(call: Call, group_id: str) -> int:

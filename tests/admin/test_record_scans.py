@@ -6,10 +6,12 @@ import base64
 import http.client
 import itertools
 import json
+import time
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from raftlog.admin.limits import Limits
 from raftlog.testing.cluster import AdminCluster
@@ -220,3 +222,33 @@ def test_record_is_sent_again_with_its_key_and_headers(topic: Topic, cluster: Ad
         ({"offset": 0, "topic_name": other.name, "partition_id": 3}, 400),
     ):
         assert topic.node.ask("POST", at, body).status == status
+
+
+HEADERS = [("a", b"1"), ("b", b""), ("a", b"2"), ("b", None), ("c", b"\xff\x00\xfe"), ("", b"x"), ("a", b"1")]
+"""Two names several times, an empty value, a null, bytes that are no UTF-8, an empty name."""
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_copy_of_a_record_differs_in_its_timestamp_alone(
+    topic: Topic, cluster: AdminCluster, codec: str
+) -> None:
+    """Headers keep their order, null and empty stay apart; a consumer reads the time at which the copy was written."""
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    records = [(b"k", b"v", HEADERS), (None, b"\xff", HEADERS), (b"", None, HEADERS), (b"\xff", b"", [])]
+    producer = Producer({**servers, "linger.ms": 100, "compression.codec": codec})
+    for key, value, headers in records:
+        producer.produce(topic.name, value, key, partition=0, headers=headers, timestamp=5)
+    assert producer.flush(PATIENCE_S) == 0
+    began_ms = int(time.time() * 1000)
+    for offset in range(len(records)):
+        body = {"offset": offset, "topic_name": topic.name, "partition_id": 1}
+        sent = topic.node.ask("POST", f"/v1/topics/{topic.name}/partitions/0/resend", body)
+        assert (sent.status, sent.body["offset"]) == (200, offset)
+    consumer = Consumer({**servers, "group.id": "copies"})
+    consumer.assign([TopicPartition(topic.name, 1, 0)])
+    try:
+        copies = consumer.consume(len(records), timeout=PATIENCE_S)
+    finally:
+        consumer.close()
+    assert [(each.key(), each.value(), each.headers() or []) for each in copies] == records
+    assert all(began_ms <= each.timestamp()[1] <= time.time() * 1000 for each in copies)

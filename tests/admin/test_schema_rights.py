@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegis
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from raftlog.base.config.files import format_properties
+from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.cli.acl.requests import create_rules
 from raftlog.cli.acl.rules import Asked, rules
 from raftlog.cli.dev_secure import ADMIN, settings_file
@@ -25,11 +26,16 @@ from tests.kit.waits import PATIENCE_S
 
 INT, LONG = Schema('"int"', "AVRO"), Schema('"long"', "AVRO")
 ORDERS, PAYMENTS = "orders-value", "payments-value"
+ON_NODE_1 = {
+    "topic_name": SCHEMAS_TOPIC,
+    "replicas_assignments": [{"partition_id": 0, "broker_ids": [1]}],
+    "configs": [{"name": "cleanup.policy", "value": "compact"}],
+}
 
 
 @pytest.fixture(scope="module")
 def secure() -> Iterator[SecureCluster]:
-    """Two nodes, of which one leads: writer may register subjects of orders, and reader may read them."""
+    """Two nodes, of which one has `_schemas`: writer may register subjects of orders, and reader may read them."""
     with SecureCluster(2, settings=SMALL) as cluster:
         path = settings_file(cluster, ADMIN)
         path.parent.mkdir()
@@ -45,6 +51,8 @@ def secure() -> Iterator[SecureCluster]:
         ]
         wanted = [rule for each in asked for rule in rules(each)]
         assert [one for made in create_rules(Target(file=path), wanted) for one in made] == wanted
+        (found,) = ask(cluster, ADMIN, "GET", "/v3/clusters")["data"]
+        ask(cluster, ADMIN, "POST", f"/v3/clusters/{found['cluster_id']}/topics", ON_NODE_1)
         yield cluster
 
 
@@ -129,7 +137,12 @@ def ask(cluster: SecureCluster, user: str, method: str, path: str, body: Any = N
 
 
 def test_records_are_decoded_only_by_schemas_that_their_reader_may_see(secure: SecureCluster) -> None:
-    """A user with READ of a topic sees the bytes of its records, decoded only by schemas that it may describe."""
+    """A user with READ of a topic sees the bytes of its records, decoded only by schemas that it may describe.
+
+    The node that decodes has no replica of `_schemas`.
+    """
+    (partition,) = ask(secure, ADMIN, "GET", f"/v1/topics/{SCHEMAS_TOPIC}/replicas")["data"]
+    assert [each["broker_id"] for each in partition["replicas"]] == [1]
     admin = client(secure, ADMIN, 1)
     own, other = admin.register_schema(ORDERS, INT), admin.register_schema("payments-amount", LONG)
     (found,) = ask(secure, ADMIN, "GET", "/v3/clusters")["data"]

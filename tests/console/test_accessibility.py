@@ -100,7 +100,7 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "queues": ("queues", QUEUE, None),
     "queue": (f"queues/{QUEUE}", "In flight", None),
     "reset of a queue": (f"queues/{QUEUE}", "In flight", press("Reset offsets")),
-    "record of a queue": (f"queues/{QUEUE}/{TOPIC}/0/0", "is available", None),
+    "record of a queue": (f"queues/{QUEUE}/{TOPIC}/0/0", "Headers", None),
     "transactions": ("transactions", "No hanging transactions.", None),
     "groups of a topic": (f"topics/{TOPIC}/groups", GROUP, None),
     "brokers": ("brokers", "in service", None),

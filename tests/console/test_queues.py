@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
@@ -90,3 +92,44 @@ def test_queue_asks_for_a_record_by_its_offset(page: Any, own_cluster: AdminClus
     page.locator("[name=offset]").fill("3")
     page.get_by_role("button", name="Show history of the record").click()
     page.get_by_text("Offset 3 is available, after 0 of 5 deliveries.").wait_for()
+
+
+def test_record_of_a_queue_is_shown_decoded(
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """By the decoder of the records screen: a schema of the registry, or what the user chooses."""
+    client = SchemaRegistryClient({"url": own_cluster.schema_registry_url(1)})
+    schema_id = client.register_schema(f"{topic}-value", Schema('"string"', "AVRO"))
+    payload = b"\0" + schema_id.to_bytes(4, "big") + b"\x06Ada"
+    write(api, topic, {"type": "BINARY", "data": base64.b64encode(payload).decode()}, partition_id=0)
+    page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/5")
+    page.get_by_text("Offset 5 is available").wait_for()
+    page.get_by_text(f"Avro by {topic}-value version 1").wait_for()
+    page.locator("pre").filter(has_text='"Ada"').wait_for()
+    page.get_by_label("Show the value as").select_option("hex")
+    page.get_by_text("06 41 64 61").wait_for()
+    page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/6")
+    page.get_by_text("There is no record at this offset").wait_for()
+
+
+def test_dead_letter_leads_to_the_record_that_was_given_up(
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """By its headers (KIP-1191); headers that only look like them lead nowhere."""
+    given_up = {"group": topic, "topic": topic, "partition": "0", "offset": "3"}
+    for values in ({**given_up, "offset": "3/../../"}, given_up):
+        headers = [
+            {"name": f"__dlq.errors.{name}", "value": base64.b64encode(value.encode()).decode()}
+            for name, value in values.items()
+        ]
+        write(api, topic, {"data": "a letter"}, partition_id=0, headers=headers)
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics/{topic}/records")
+    dialog = page.get_by_role("dialog")
+    page.get_by_role("row").filter(has_text="3/../../").click()
+    dialog.get_by_text("__dlq.errors.offset").wait_for()
+    assert dialog.get_by_role("link").count() == 0
+    page.keyboard.press("Escape")
+    page.get_by_role("row").filter(has_text="a letter").first.click()
+    dialog.get_by_role("link", name=f"{topic}, partition 0, offset 3").click()
+    page.get_by_text("Offset 3 is available").wait_for()
+    assert dialog.count() == 0

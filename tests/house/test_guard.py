@@ -107,6 +107,7 @@ TASKS = {
     "raftlog/broker/handlers/delete_groups.py: _finish(broker, group_id, begun)": "as above",
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
     "raftlog/admin/schema_registry/server.py: store.follow()": "catches its log's failures, and reads again",
+    "raftlog/admin/schema_registry/schema_copy.py: self._attempt(call)": "catches all, and a later request reads again",
     "raftlog/admin/samples.py: self._run()": "adds up counts of this node",
     "raftlog/broker/links/broker_links.py: self._open()": "catches all, who asked hears that there is no connection",
     "raftlog/broker/replicas/fetcher.py: self._run()": "catches all, and connects again",

@@ -29,6 +29,8 @@ from raftlog_chaos.simulator import SimLoop, simulate
 from tests.schemas.test_store import Replica, store_of
 
 INT = Schema("AVRO", '"int"')
+UNUSED: Any = None
+"""Ports that no test here needs."""
 
 
 class Threads:
@@ -50,7 +52,7 @@ def play(scenario: Callable[[Registry, Replica, Threads], Awaitable[None]]) -> N
     async def program(loop: SimLoop) -> None:
         replica, threads = Replica(), Threads()
         replica.move(epoch=1)
-        registry = Registry(store_of(replica), threads, None)  # type: ignore[arg-type]
+        registry = Registry(store_of(replica), threads, forwarder=UNUSED, copy=UNUSED)
         await scenario(registry, replica, threads)
 
     simulate(program)
@@ -145,7 +147,7 @@ def test_a_registration_answers_with_what_was_decided() -> None:
             audit={},
             demand=lambda *right: None,
         )
-        registry = DeletedSince(store_of(replica), offload, None)  # type: ignore[arg-type]
+        registry = DeletedSince(store_of(replica), offload, forwarder=UNUSED, copy=UNUSED)
         found = await register_schema(cast("Any", call), registry)
         assert (found.id, found.version, found.schema) == (7, 1, INT.text)
 

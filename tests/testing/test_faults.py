@@ -197,7 +197,8 @@ def test_a_disk_stays_full_over_a_restart_until_it_is_healed(three: Cluster) -> 
     three.trouble_disk(1, DiskTrouble(full=True, slow_s=0.01))
     three.resume(1)
     three.trouble_disk(1, DiskTrouble(full=True))
-    assert told(three, 1)[-2:] == [("fault_injected", "slow-disk"), ("fault_healed", "slow-disk")]
+    healed = [("fault_injected", "slow-disk"), ("fault_healed", "slow-disk")]
+    three.wait_until(lambda: told(three, 1)[-2:] == healed, "the log names what began and ended meanwhile")
     three.kill(1)
     three.nodes[1].start()
     three.wait_until(lambda: told(three, 1)[-1] == ("fault_injected", "full-disk"), "the disk is full again")

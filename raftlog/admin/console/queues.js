@@ -5,6 +5,7 @@ import { changes, confirmTyped, field, h, link, note, put, table } from "./dom.j
 import { milliseconds, number, plural, time } from "./format.js";
 import { reset, STATES } from "./groups.js";
 import { list } from "./list.js";
+import { contents, readOne } from "./record.js";
 import { story } from "./why.js";
 
 const MOST_MEASURED = 40;
@@ -139,8 +140,14 @@ function remove(id) {
 }
 
 function why(root, id, [topic, partition, offset], signal) {
-  const body = h("div", {}, "Asking …");
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / ", link(["queues", id], id), " / "), h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), body);
+  const body = h("div", {}, "Asking …"), record = h("section", { class: "card" }, h("h2", {}, "Record"), h("p", { class: "quiet" }, "Reading …"));
+  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / ", link(["queues", id], id), " / "), h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), body, record);
+  const shown = (...content) => put(record, h("h2", {}, "Record"), content);
+  rights({ topic }, signal).then(async (mine) => {
+    if (!may("READ", { ...mine, changes: true }, "topic")) return shown(h("p", { class: "quiet" }, "You may not read the records of this topic."));
+    const decoders = { decode: "auto", decode_key: "auto" };
+    shown(contents(await readOne(topic, partition, offset, decoders, signal), { name: topic, key: "auto", value: "auto" }));
+  }).catch((error) => signal.aborted || shown(h("p", { class: "quiet" }, error.message)));
   const show = changes((found) => put(body,
     h("p", { class: "summary" }, found.summary.replace(/\d{4}-\d\d-\d\dT[\d:.]+\+00:00/g, (one) => time(Date.parse(one)))),
     h("p", { class: "quiet" }, `${found.state.replace("_", " ")} · ${found.delivery_count} of ${plural(found.delivery_count_limit, "delivery", "deliveries")} · ${found.leader === null ? "no member reads the partition" : `led by broker ${found.leader}`}`),

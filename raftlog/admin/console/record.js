@@ -1,7 +1,7 @@
 // One record: its key, value and headers as text or as decoded JSON, with the decoder that was used; sent again, saved.
 
 import { blob, get, path, post, session } from "./api.js";
-import { ask, field, h, note, put, select } from "./dom.js";
+import { ask, field, h, link, note, put, select } from "./dom.js";
 import { bytes, number, plural, time } from "./format.js";
 
 const SHOWN_CHARS = 300;
@@ -39,31 +39,48 @@ function about(content) {
   return [h("p", { class: "quiet" }, by, ` · ${bytes(size)}`, cut && ", of which the first are shown: download it for the whole"), problem && h("p", { class: "warn" }, `Not decoded: ${problem}`)];
 }
 
-/** Show a record in a dialog. `at`: { name, commands(record), key, value }: the topic, and the decoders in use. */
-export function showRecord(record, at) {
-  const host = h("div");
-  const where = path("v1", "topics", at.name, "partitions", record.partition, "records");
+const recordsOf = (name, partition) => path("v1", "topics", name, "partitions", partition, "records");
+
+/** Read one record. `decoders`: of its key and of its value. */
+export async function readOne(name, partition, offset, decoders, signal) {
+  const { records } = await get(`${recordsOf(name, partition)}?${new URLSearchParams({ offset, max_records: 1, ...decoders })}`, signal);
+  if (records[0]?.offset !== Number(offset)) throw new Error("There is no record at this offset: it was deleted, or is not written yet.");
+  return { ...records[0], partition };
+}
+
+/** The key, the value and the headers of a record, to be decoded otherwise. `at`: { name, key, value }, as of `showRecord`. */
+export function contents(record, at) {
+  const host = h("div", { onclick: (event) => event.target.closest("a") && host.closest("dialog")?.close() });
   const key = select(DECODERS, { value: at.key, "aria-label": "Show the key as", onchange: again });
   const value = select(DECODERS, { value: at.value, "aria-label": "Show the value as", onchange: again });
   const saved = (title) => h("button", { type: "button", onclick: () => saveContent(at.name, record, title.toLowerCase()) }, `Download ${title.toLowerCase()}`);
   const part = (title, chooser, content) => [h("h3", { class: "bar" }, title, chooser, content && saved(title)), content === null ? h("p", { class: "quiet" }, "null") : [about(content), body(content)]];
-  const fill = (shown) => put(host, h("p", { class: "quiet" }, time(shown.timestamp)), part("Key", key, shown.key), part("Value", value, shown.value),
-    shown.headers.length > 0 && [h("h3", {}, "Headers"), h("dl", { class: "pairs" }, shown.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, each.value ? text(each.value) : "null", each.value?.is_cut && h("i", { class: "quiet" }, ` … ${bytes(each.value.size)}`))]))],
-    h("h3", {}, "As a command"), commandLines(at.commands(record)));
+  const fill = (shown) => put(host, h("p", { class: "quiet" }, time(shown.timestamp)), origin(shown), part("Key", key, shown.key), part("Value", value, shown.value),
+    shown.headers.length > 0 && [h("h3", {}, "Headers"), h("dl", { class: "pairs" }, shown.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, each.value ? text(each.value) : "null", each.value?.is_cut && h("i", { class: "quiet" }, ` … ${bytes(each.value.size)}`))]))]);
 
   async function again() {
     try {
-      const { records } = await get(`${where}?${new URLSearchParams({ offset: record.offset, max_records: 1, decode: value.value, decode_key: key.value })}`);
-      if (records[0]?.offset !== record.offset) throw new Error("The record is not there any more.");
-      fill(records[0]);
+      fill(await readOne(at.name, record.partition, record.offset, { decode: value.value, decode_key: key.value }));
     } catch (error) {
       note(error.message, "bad");
     }
   }
 
   fill(record);
+  return host;
+}
+
+/** Of a share group's dead letter, the way to the record that was given up. */
+function origin(record) {
+  const [group, topic, partition, offset] = ["group", "topic", "partition", "offset"].map((name) => record.headers.find((each) => each.name === `__dlq.errors.${name}`)?.value?.data);
+  if (!group || !topic || !/^[0-9]+$/.test(partition) || !/^[0-9]+$/.test(offset)) return null;
+  return h("p", {}, "A dead letter of ", link(["queues", group, topic, partition, offset], `${topic}, partition ${partition}, offset ${offset}`), ` in the share group ${group}.`);
+}
+
+/** Show a record in a dialog. `at`: { name, commands(record), key, value }: the topic, and the decoders in use. */
+export function showRecord(record, at) {
   const buttons = session.me.changes && h("p", {}, h("button", { type: "button", onclick: () => (dialog.close(), sendAgain(record, at)) }, "Send again"));
-  const dialog = ask(`Record ${number(record.offset)} of partition ${record.partition}`, [host, buttons]);
+  const dialog = ask(`Record ${number(record.offset)} of partition ${record.partition}`, [contents(record, at), h("h3", {}, "As a command"), commandLines(at.commands(record)), buttons]);
 }
 
 /** Write the record again, once the user has said where to. */

@@ -11,10 +11,10 @@ import msgspec
 from aiohttp import web
 
 from raftlog.admin.auth import check_page
+from raftlog.admin.broker_questions import fetch
 from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_rest.records import Report, write_copy
 from raftlog.admin.native.opened_batches import opened
-from raftlog.admin.native.records import fetch
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable

@@ -15,14 +15,14 @@ import msgspec
 from aiohttp import web
 
 from raftlog.admin.auth import check_page
-from raftlog.admin.broker_questions import list_offsets
+from raftlog.admin.broker_questions import SPECIAL, fetch, list_offsets
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, Error, check, of_kafka
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.shared import topic_of
 from raftlog.admin.native.opened_batches import KeptBatch
 from raftlog.admin.native.record_contents import Choices, Contents, Decoder, ReadRecord
 from raftlog.admin.native.record_filter import Filter, Text, Texts
-from raftlog.admin.native.records import MAX_RECORD_BYTES, SPECIAL, Part, Records, Unreadable, fetch, shown
+from raftlog.admin.native.records import MAX_RECORD_BYTES, Part, Records, Unreadable, shown
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.admin.streams import Stream

@@ -6,12 +6,11 @@ It shows records up to the high watermark, including those of open and aborted t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 
-from raftlog.admin.broker_questions import list_offsets, of_leader
+from raftlog.admin.broker_questions import SPECIAL, fetch, list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.native.opened_batches import KeptBatch, OpenedBatch, opened
 from raftlog.admin.native.record_contents import (
@@ -27,14 +26,11 @@ from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
 from raftlog.base.turns import TurnCounter
 from raftlog.base.types import NO_BROKER
-from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.client_versions import builders_for
 from raftlog.records.batch import BatchHeader, Buffer, Record
 from raftlog.records.compression import NONE
 from raftlog.records.header import iter_headers
 from raftlog.security.acls import Operation
 
-SPECIAL: Final = {"earliest": -2, "latest": -1}
 MAX_RECORDS: Final = 1000
 MAX_BYTES: Final = 4 << 20
 MAX_SHOWN_BYTES: Final = 8 << 20
@@ -132,39 +128,6 @@ async def _offset_at(call: Call, topic: str, index: int, *, timestamp: int) -> i
     error_code, offset = answers[topic, index]
     check(error_code, about=f"{topic}-{index}")
     return offset
-
-
-async def fetch(
-    call: Call, topic: str, starts: Mapping[int, int], *, leader: int, max_bytes: int, wait_ms: int = 0
-) -> dict[int, Any]:
-    """Return what a leader has of some partitions from their offsets on; `max_bytes` of all. Raises ApiError."""
-    make = builders_for(ApiKey.FETCH)
-    wanted = tuple(
-        make.FetchPartition(
-            partition=index,
-            current_leader_epoch=-1,
-            fetch_offset=start,
-            last_fetched_epoch=-1,
-            log_start_offset=-1,
-            partition_max_bytes=max_bytes,
-        )
-        for index, start in starts.items()
-    )
-    request = make.FetchRequest(
-        replica_id=-1,
-        max_wait=wait_ms,
-        min_bytes=1,
-        max_bytes=max_bytes,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        topics=(make.FetchTopic(topic=topic, partitions=wanted),),
-        forgotten_topics_data=(),
-        rack_id="",
-    )
-    response = await call.asker.ask(ApiKey.FETCH, request, broker_id=leader)
-    check(response.error_code, about=topic)
-    return {each.partition_index: each for each in response.responses[0].partitions}
 
 
 class Part(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from raftlog.admin.broker_questions import by_leader, list_offsets
+from raftlog.admin.broker_questions import SPECIAL, by_leader, fetch, list_offsets
 from raftlog.admin.errors import INVALID, ApiError, Error, check
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.shared import topic_of
@@ -21,11 +21,9 @@ from raftlog.admin.native.records import (
     MAX_BYTES,
     MAX_RECORDS,
     MAX_SHOWN_BYTES,
-    SPECIAL,
     Part,
     Records,
     contents_of,
-    fetch,
     shown,
 )
 from raftlog.admin.route import Call, Route, of_topic

@@ -1,4 +1,4 @@
-"""Reads payloads in Confluent's wire format by this node's copy of the schemas, for one request.
+"""Reads payloads in Confluent's wire format by the schemas that this node has, for one request.
 
 A payload begins with a zero byte and the id of its schema, or with a 1 and its guid. A caller sees it decoded if it
 may describe a subject that has the schema, as with the registry's own routes.
@@ -21,13 +21,13 @@ from raftlog.base.turns import run_steps
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.payloads import BY_GUID, FRAMES, Undecodable, UsedSchema, check_json
-from raftlog.schemas.registry_state import Identified
+from raftlog.schemas.registry_state import Identified, RegistryState
 from raftlog.security.acls import Operation
 
 NEWS_S: Final = 0.5
 """How long a request waits, once, for a schema that was registered a moment ago."""
 LOADING_S: Final = 3.0
-"""How long it waits while this node's copy is being read."""
+"""How long it waits while this node's replica is being read."""
 
 
 class _Reader(NamedTuple):
@@ -45,6 +45,8 @@ class PayloadReader:
         self._subjects = subjects
         self._found: dict[bytes, _Reader | str] = {}
         self._may_wait = True
+        self._failure = ""
+        """Why the schemas could not be read from another node."""
 
     async def read(self, content: bytes) -> tuple[Any, UsedSchema]:
         """Return the value of a framed payload, and its schema. Raises Undecodable."""
@@ -81,7 +83,7 @@ class PayloadReader:
 
     async def _look_up(self, prefix: bytes) -> _Reader:
         schema_id = await self._known_id(prefix)
-        state = self._registry.store.state
+        state = self._state
         identified = state.ids[schema_id]
         may = partial(self._call.may, Operation.DESCRIBE, TOPIC)
         places = [each for each in sorted(state.places[schema_id]) if may(resource_of(each[0]))]
@@ -96,28 +98,45 @@ class PayloadReader:
 
     async def _known_id(self, prefix: bytes) -> int:
         """Return the id of a schema that this node has. Raises Undecodable."""
+        if not self._registry.store.has_replica:
+            self._registry.copy.keep_up(self._call)
         found = self._id_of(prefix)
         if found is None and self._may_wait:
             self._may_wait = False
-            store = self._registry.store
-            try:
-                async with asyncio.timeout(LOADING_S if store.is_behind else NEWS_S):
-                    while found is None:
-                        await store.news()
-                        found = self._id_of(prefix)
-            except TimeoutError:
-                pass
+            if self._registry.store.has_replica:
+                await self._await_news(prefix)
+            else:
+                self._failure = await self._registry.copy.read_on(self._call)
+            found = self._id_of(prefix)
         if found is None:
             name = f"guid {prefix[1:].hex()}" if prefix[0] else f"id {int.from_bytes(prefix[1:], 'big')}"
-            if not self._registry.store.has_replica:
-                state = self._call.node.image().partition(SCHEMAS_TOPIC, 0)
-                nodes = "another node" if state is None else f"one of the nodes {[*state.replicas]}"
-                raise Undecodable(f"this node has no replica of _schemas to find {name} in: ask {nodes}")
-            raise Undecodable(f"this node's copy of the registry has no schema with {name}")
+            if self._registry.store.has_replica or not self._failure:
+                raise Undecodable(f"this node's copy of the registry has no schema with {name}")
+            state = self._call.node.image().partition(SCHEMAS_TOPIC, 0)
+            nodes = "another node" if state is None else f"one of the nodes {[*state.replicas]}"
+            raise Undecodable(
+                f"this node has no replica of _schemas to find {name} in, and has not read its leader's: "
+                f"{self._failure}. Retry, or ask {nodes}"
+            )
         return found
 
+    async def _await_news(self, prefix: bytes) -> None:
+        """Wait until this node's replica has a schema, within limits."""
+        store = self._registry.store
+        try:
+            async with asyncio.timeout(LOADING_S if store.is_behind else NEWS_S):
+                while self._id_of(prefix) is None:
+                    await store.news()
+        except TimeoutError:
+            pass
+
+    @property
+    def _state(self) -> RegistryState:
+        store = self._registry.store
+        return store.state if store.has_replica else self._registry.copy.state
+
     def _id_of(self, prefix: bytes) -> int | None:
-        state = self._registry.store.state
+        state = self._state
         if prefix[0] == BY_GUID:
             return state.by_identity.get(prefix[1:])
         found = int.from_bytes(prefix[1:], "big")
@@ -127,7 +146,7 @@ class PayloadReader:
         """Return what the reader of the type takes. Raises SchemaError, Undecodable."""
         if identified.schema.kind == "JSON":
             return None
-        state = self._registry.store.state
+        state = self._state
         parsed = await self._registry.parse(state, identified)
         if identified.schema.kind == "AVRO":
             return parsed

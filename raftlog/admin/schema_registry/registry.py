@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from raftlog.admin.schema_registry.forwarding import Forwarder
+from raftlog.admin.schema_registry.schema_copy import SchemaCopy
 from raftlog.admin.schema_registry.store import SchemaStore
 from raftlog.base.env import Offload
 from raftlog.schemas.compatibility import compared_with, differences
@@ -35,9 +36,13 @@ THREAD_WAIT_S: Final = 10.0
 class Registry:
     """Answers from the state of `store`; only the leader's is current."""
 
-    def __init__(self, store: SchemaStore, offload: Offload, forwarder: Forwarder) -> None:
+    def __init__(
+        self, store: SchemaStore, offload: Offload, *, forwarder: Forwarder, copy: SchemaCopy
+    ) -> None:
         self.store = store
         self.forwarder = forwarder
+        self.copy = copy
+        """The schemas for a node whose `store` has no replica; only payloads are read by it."""
         self._offload = offload
         self._thread = asyncio.Lock()
         """Held while a thread works for a client: the other threads are for the disk."""

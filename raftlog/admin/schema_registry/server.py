@@ -14,6 +14,7 @@ from raftlog.admin.schema_registry import rules, schemas, subjects
 from raftlog.admin.schema_registry.answers import MEDIA_TYPE
 from raftlog.admin.schema_registry.forwarding import Forwarder
 from raftlog.admin.schema_registry.registry import Registry
+from raftlog.admin.schema_registry.schema_copy import SchemaCopy
 from raftlog.admin.schema_registry.store import SchemaStore
 from raftlog.admin.server import AdminServer
 from raftlog.admin.view import NodeView
@@ -45,7 +46,7 @@ class RegistryServer(AdminServer):
         node = self._node
         self._log = node.schema_log or NoSchemaLog()
         store = SchemaStore(self._log, node, offload=node.offload, now_ms=node.wall_clock_ms)
-        node.registry = Registry(store, node.offload, Forwarder(node))
+        node.registry = Registry(store, node.offload, forwarder=Forwarder(node), copy=SchemaCopy(node))
         if node.schema_log is not None:
             self._following = asyncio.get_running_loop().create_task(store.follow())
 
@@ -53,6 +54,7 @@ class RegistryServer(AdminServer):
         """End all requests, and follow the store no more."""
         await super().stop()
         if self._node.registry is not None:
+            self._node.registry.copy.close()
             await self._node.registry.forwarder.close()
             self._log.close()
         if self._following is not None:
