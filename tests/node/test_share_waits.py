@@ -27,7 +27,7 @@ WAITED_IN_VAIN = 90
 """Calls in these files for a ShareFetch that gets no record."""
 
 WOKEN_IN_VAIN = 18
-"""Calls there for each member that waits for a partition whose record another member gets."""
+"""Calls there for each further member that waits for the partition of a record."""
 
 
 def _watch_passes(patch: pytest.MonkeyPatch) -> list[str]:
@@ -69,7 +69,7 @@ def test_a_member_looks_again_only_for_records_that_are_left(monkeypatch: pytest
 
 
 def test_a_member_that_was_woken_in_vain_is_woken_again() -> None:
-    """It gets the next record at once, and one that another member gives up."""
+    """It gets the next record at once, and records that another member gives up."""
 
     async def scenario(cluster: SimCluster) -> None:
         a, b, c = await start(cluster, "a", "b", "c")

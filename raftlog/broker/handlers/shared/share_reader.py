@@ -127,7 +127,10 @@ class ShareReader:
         """Whether memory for responses is short: not even a single batch may be larger than the room."""
 
     def wake(self, partition: Partition | None = None) -> None:
-        """Read again: the high watermark of a partition moved, or its replica no longer serves."""
+        """Read again: the high watermark of a partition moved, or its replica no longer serves.
+
+        Without a partition, records became available again, another fetch has read, or the session has ended.
+        """
         self._news.add(partition)
         self._woken.set()
 
