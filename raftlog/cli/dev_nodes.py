@@ -174,11 +174,13 @@ def is_node(process: int) -> bool:
 def running_at(kind: str, ports: Collection[int] | None) -> str:
     """Return which nodes of running clusters answer, for a message; "" if no cluster has such a port.
 
-    `kind`: kafka or http. `ports`: None for any cluster.
+    `kind`: kafka, http or registry. `ports`: None for any cluster.
     """
     parts = []
     for states in _states(ports, kind):
         answering = [each for each in states if each["state"] == "running"]
+        if any(not each.get(kind) for each in states):  # it was started without a registry
+            continue
         where = ",".join(each[kind] for each in answering)
         nodes = ", ".join(str(each["node"]) for each in answering)
         said = (

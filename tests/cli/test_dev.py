@@ -365,6 +365,7 @@ def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
         assert logs_at([29092]) == [Path("29092.log")] * 2
         assert running_at("kafka", [29092]) == "a `raftlog dev` runs here, node 2 of it: 127.0.0.1:29093"
         assert running_at("kafka", [9]) == ""
+        assert running_at("registry", None).endswith(" node 2 of it: http://127.0.0.1:8082")
         assert is_node(29092) and not is_node(29093)
         monkeypatch.setattr(network, "holder_of", lambda port: (29092, "python"))
         assert "is held by a node of `raftlog dev`" in network._taken("port 1", "x", 1, runs=False).sentence
@@ -379,6 +380,8 @@ def _answering(place: Path, port: int) -> Iterator[None]:
         {"node": 1, "state": "down", "pid": None, "kafka": f"127.0.0.1:{port}", "log": f"{port}.log"},
         {"node": 2, "state": "running", "pid": port, "kafka": f"127.0.0.1:{port + 1}", "log": f"{port}.log"},
     ]
+    for each in states:
+        each["registry"] = f"http://127.0.0.1:808{each['node']}" if port == 29092 else ""
 
     def answer() -> None:
         with suppress(OSError):

@@ -71,12 +71,25 @@ ANOMALIES: dict[str, Anomaly] = {
     ),
     "start-offset-back": Anomaly("the start offset of a share group went back", ours=True),
     "id-of-two-schemas": Anomaly("a schema registry gave one id to two schemas", ours=True),
+    "schema-of-two-ids": Anomaly("a schema registry gave two ids to one schema", ours=True),
     "version-of-two-schemas": Anomaly("a version of a subject was one schema, and then another", ours=True),
+    "schema-twice": Anomaly("one schema was two versions of a subject", ours=True),
     "lost-schema": Anomaly(
-        "at the end a node lacks a schema that was registered, or has it elsewhere", ours=True
+        "a node lacks a schema that a response has shown before, or has it elsewhere", ours=True
     ),
-    "schema-twice": Anomaly("a subject has one schema in two versions", ours=True),
-    "unregistered-schema": Anomaly("a subject has a schema that nobody registered", ours=True),
+    "unregistered-schema": Anomaly(
+        "a response shows a schema that no client registered, or only in registrations that failed", ours=True
+    ),
+    "schema-order": Anomaly(
+        "a schema got a lower id or version than was known before its registration began", ours=True
+    ),
+    "missing-version": Anomaly("a node lacks a version of a subject, and has a higher version", ours=True),
+    "unread-schemas": Anomaly(
+        "a schema registry was not read at each node after the last acknowledged registration", ours=True
+    ),
+    "unusable-response": Anomaly(
+        "an acknowledged registration has no id or version, or is of another schema", ours=True
+    ),
     "never-ok": Anomaly("a function was tried and never once succeeded"),
 }
 

@@ -89,7 +89,7 @@ class AtCoordinator:
         return _one_of_the_leaders(by_topic[chance.choice(sorted(by_topic))], view, chance)
 
 
-class AtSchemas:
+class AtSchemaLeader:
     """Strike the leader of `_schemas`, the only writer of the schema registry."""
 
     def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:

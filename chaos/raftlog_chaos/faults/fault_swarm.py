@@ -44,8 +44,8 @@ LEFT_OUT: Final = (
     "pause-coordinator",
     "isolate-coordinator",
     "cut-from-coordinator",
-    "kill-schemas",
-    "pause-schemas",
+    "kill-schema-leader",
+    "pause-schema-leader",
     "safe-restarts",
 )
 """Rot has a scenario of its own, which also reads everything, since unread rot is not repaired. Most scenarios have no

@@ -13,7 +13,7 @@ from raftlog_chaos.faults.fault import (
     AtCoordinator,
     AtFollower,
     AtLeader,
-    AtSchemas,
+    AtSchemaLeader,
     OneNodeFault,
 )
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
@@ -51,10 +51,10 @@ class KillCoordinator(AtCoordinator, Kill):
     name = "kill-coordinator"
 
 
-class KillSchemas(AtSchemas, Kill):
-    """Kill -9 of the node that writes the schema registry."""
+class KillSchemaLeader(AtSchemaLeader, Kill):
+    """Kill -9 of the leader of `_schemas`, which writes for all schema registries."""
 
-    name = "kill-schemas"
+    name = "kill-schema-leader"
 
 
 class Terminate(OneNodeFault):
@@ -124,10 +124,10 @@ class PauseCoordinator(AtCoordinator, Pause):
     name = "pause-coordinator"
 
 
-class PauseSchemas(AtSchemas, Pause):
-    """SIGSTOP of the node that writes the schema registry: after it resumes it still believes that it does."""
+class PauseSchemaLeader(AtSchemaLeader, Pause):
+    """SIGSTOP of the leader of `_schemas`: after it resumes it still believes that it leads."""
 
-    name = "pause-schemas"
+    name = "pause-schema-leader"
 
 
 class PowerCut(OneNodeFault):

@@ -50,6 +50,16 @@ def test_the_table_follows_jepsens():
         "two-holders",
         "delivery-count",
         "start-offset-back",
+        "id-of-two-schemas",
+        "schema-of-two-ids",
+        "version-of-two-schemas",
+        "schema-twice",
+        "lost-schema",
+        "unregistered-schema",
+        "schema-order",
+        "missing-version",
+        "unread-schemas",
+        "unusable-response",
     }
 
 
