@@ -13,6 +13,7 @@ from raftlog.base.schema_log import SchemaLogBounds
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.broker.coordination import schema_check, schema_log
 from raftlog.broker.coordination.schema_reader import SchemaReader
+from raftlog.replication.leader_role import LATEST
 from raftlog.schemas import produced
 from raftlog_chaos.scenarios.schemas import schemas as play
 from raftlog_chaos.scenarios.schemas_truncated import schemas_truncated as play_truncated
@@ -109,6 +110,26 @@ def read_on_past_deleted_records(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchemaReader, "_restart", go_on)
 
 
+def keep_the_end_of_a_reading(patch: pytest.MonkeyPatch) -> None:
+    """A reading ends at the first end offset that it hears of, though the log start may have passed that offset."""
+    read_all, special_offset = SchemaReader._read_all, SchemaReader._special_offset
+    ends: dict[Any, int] = {}
+
+    async def read(self: Any) -> None:
+        ends.pop(self, None)
+        await read_all(self)
+
+    async def first_end(self: Any, leader: int, timestamp: int) -> int:
+        if timestamp != LATEST:
+            return await special_offset(self, leader, timestamp)
+        if self not in ends:
+            ends[self] = await special_offset(self, leader, timestamp)
+        return ends[self]
+
+    patch.setattr(SchemaReader, "_read_all", read)
+    patch.setattr(SchemaReader, "_special_offset", first_end)
+
+
 def read_on_under_any_leader(patch: pytest.MonkeyPatch) -> None:
     """A reader takes the log of a new leader for that of the last, which had records that are gone."""
     read_all = SchemaReader._read_all
@@ -154,6 +175,14 @@ PLANTS = [
         play_truncated,
         read_on_past_deleted_records,
         5.0,
+    ),
+    Plant(
+        "schemas-end-passed-by-log-start",
+        "records that are gone",
+        play_truncated,
+        keep_the_end_of_a_reading,
+        5.0,
+        test=f"{TEST}::test_a_reading_whose_end_the_log_start_passes_goes_on_to_the_new_end",
     ),
     Plant(
         "schemas-kept-under-any-leader",
