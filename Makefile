@@ -129,10 +129,14 @@ interop-groups: $(STAMP)
 interop-go: $(STAMP) $(GO_PROGRAMS) build/bin/franz-go-tests
 	$(BIN)/python -m pytest -m go -n 2 -rs tests/interop $(TEST)
 
-# The Java client and Apache Kafka's own tools; Maven fetches them and compiles the programs that use them.
+# The Java client and Apache Kafka's own tools; Maven fetches them and compiles the programs that use them. Confluent's
+# AvroConverter is inside of another connector there (160 MB).
+AVRO_CONVERTER = org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -Dmdep.stripVersion=true \
+	-Dartifact=com.snowflake:snowflake-kafka-connector:2.5.0 -DoutputDirectory=tests/interop/java/target/converter
 interop-java: $(STAMP)
 	@command -v java mvn >/dev/null || { echo "there is no java or mvn here"; exit 1; }
 	mvn --quiet --batch-mode --file tests/interop/java compile
+	mvn --quiet --batch-mode $(AVRO_CONVERTER)
 	$(BIN)/python -m pytest -m java -n 2 -rs tests/interop $(TEST)
 
 # Taxi trips through three nodes and two Spark jobs while a leader dies; every count and sum is checked.

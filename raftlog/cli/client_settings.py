@@ -198,13 +198,17 @@ def dialer_of(settings: Mapping[str, str]) -> Dialer:
 def check_files(settings: Mapping[str, str]) -> None:
     """Raise Failure for a setting with a missing file: OpenSSL does not say which file."""
     for name in CERTIFICATE_FILES:
-        path = settings.get(name, "")
-        if not path or path == FROM_SYSTEM:
-            continue
-        try:
-            Path(path).stat()
-        except OSError as error:
-            raise Failure(f"{name}: {path}: {error.strerror}", exits.USAGE) from None
+        check_file(name, settings.get(name, ""))
+
+
+def check_file(name: str, path: str) -> None:
+    """Raise Failure, which names the setting or option, if a file is missing."""
+    if not path or path == FROM_SYSTEM:
+        return
+    try:
+        Path(path).stat()
+    except OSError as error:
+        raise Failure(f"{name}: {path}: {error.strerror}", exits.USAGE) from None
 
 
 def _login_of(settings: Mapping[str, str]) -> Callable[[], Login]:

@@ -10,13 +10,14 @@ from typing import Annotated, Final
 import typer
 
 from raftlog.cli import contexts, exits
-from raftlog.cli.client_settings import CERTIFICATE_FILES, checked_options, dialer_of, read_file
+from raftlog.cli.client_settings import CERTIFICATE_FILES, check_file, dialer_of
 from raftlog.cli.cluster_command import noun
 from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import read_url
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 
-VARIABLES: Final = ("RAFTLOG_BOOTSTRAP", "RAFTLOG_HTTP", "RAFTLOG_CONTEXT")
+VARIABLES: Final = ("RAFTLOG_BOOTSTRAP", "RAFTLOG_HTTP", "RAFTLOG_REGISTRY", "RAFTLOG_CONTEXT")
 """Variables that take precedence over the current context."""
 
 context = noun("Save how clusters are reached, and choose one for all commands.")
@@ -52,6 +53,10 @@ def add(
         typer.Option("-F", "--command-config", metavar="FILE", help="such settings, which are copied"),
     ] = None,
     url: Annotated[str, typer.Option("--http", metavar="URL", help="the HTTP API of a node")] = "",
+    registry: Annotated[
+        str,
+        typer.Option("--registry", metavar="URL", help="the schema registry of a node, or another registry"),
+    ] = "",
     token: Annotated[str, typer.Option("--token", help="for the HTTP API")] = "",
     user: Annotated[
         str,
@@ -63,15 +68,18 @@ def add(
     ] = "",
     replace: Annotated[bool, typer.Option("--replace", help="also if the context exists")] = False,
 ) -> None:
-    """Save a context: addresses, login and HTTP API of a cluster. The first context is used at once."""
-    settings = {**(read_file(file) if file else {}), **checked_options(setting or (), ())}
-    if bootstrap:
-        settings["bootstrap.servers"] = bootstrap
-    if not settings.get("bootstrap.servers"):
+    """Save a context: addresses and login of a cluster, its HTTP API and registry. The first is used at once."""
+    target = Target(bootstrap, tuple(setting or ()), file)
+    settings = {**target.settings, **contexts.read_http(file)}
+    if target.is_default or not target.servers.strip(", "):
         raise Failure("name the cluster's nodes: -b HOST:PORT,HOST:PORT", exits.USAGE)
-    settings["bootstrap.servers"] = Target(settings["bootstrap.servers"]).servers
+    settings["bootstrap.servers"] = target.servers
     dialer_of(settings)
-    given = zip(contexts.HTTP_SETTINGS, (url, token, user, cacert), strict=True)
+    for option, each in (("--http", url), ("--registry", registry)):
+        if each:
+            read_url(each, option)
+    check_file("--cacert", cacert)
+    given = zip(contexts.HTTP_SETTINGS, (url, registry, token, user, cacert), strict=True)
     settings |= {key: value for key, value in given if value}
     for key in (*CERTIFICATE_FILES, contexts.HTTP_CACERT):
         if settings.get(key, "").endswith((".pem", ".crt", ".key")) or os.sep in settings.get(key, ""):
@@ -122,9 +130,10 @@ def list_contexts(
                 or found.get(contexts.HTTP_USER, "").partition(":")[0]
                 or None,
                 "http": found.get(contexts.HTTP_URL),
+                "registry": found.get(contexts.REGISTRY_URL),
             }
         )
-    columns = ("context", "current", "bootstrap_servers", "user", "http")
+    columns = ("context", "current", "bootstrap_servers", "user", "http", "registry")
     print_rows(rows, Form.JSON if json else output, columns)
 
 

@@ -1,7 +1,8 @@
 """Contexts: how clusters are reached, saved under names, as rpk's profiles and kubectl's contexts are.
 
 A context is a file of client settings as -F takes it, with the addresses as `bootstrap.servers`. Settings of the HTTP
-API begin with `raftlog.http.`. The file is readable for its user only, since it may hold a password.
+API begin with `raftlog.http.`; `raftlog.registry.url` is the schema registry, where that has an address of its own. The
+file is readable for its user only, since it may hold a password.
 The files are in `~/.config/raftlog/contexts` ($XDG_CONFIG_HOME is honoured); the file `current` beside it has a name.
 """
 
@@ -20,7 +21,8 @@ HTTP_URL: Final = "raftlog.http.url"
 HTTP_TOKEN: Final = "raftlog.http.token"  # noqa: S105 - the name of a setting
 HTTP_USER: Final = "raftlog.http.user"
 HTTP_CACERT: Final = "raftlog.http.cacert"
-HTTP_SETTINGS: Final = (HTTP_URL, HTTP_TOKEN, HTTP_USER, HTTP_CACERT)
+REGISTRY_URL: Final = "raftlog.registry.url"
+HTTP_SETTINGS: Final = (HTTP_URL, REGISTRY_URL, HTTP_TOKEN, HTTP_USER, HTTP_CACERT)
 SUFFIX: Final = ".properties"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 

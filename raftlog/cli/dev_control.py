@@ -84,6 +84,10 @@ class DevNodes:
             self._cluster.resume(node_id)
         self._cluster.stop(node_id)
 
+    def _registry_of(self, node_id: int) -> str:
+        has_registry = self._cluster.addresses[node_id].schema_port
+        return self._cluster.schema_registry_url(node_id) if has_registry else ""
+
     def states(self) -> list[dict[str, Any]]:
         """Return each node's state and addresses."""
         return [
@@ -93,6 +97,7 @@ class DevNodes:
                 "pid": node.pid if node.running else None,
                 "kafka": node.address,
                 "http": self._cluster.admin_url(node_id),
+                "registry": self._registry_of(node_id),
                 "log": str(node.log_path),
             }
             for node_id, node in self._cluster.nodes.items()

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from raftlog.base.config.network import ADMIN_ADDRESSES, is_loopback
 from raftlog.cli import exits
+from raftlog.cli.contexts import HTTP_URL, REGISTRY_URL
 from raftlog.cli.exits import Failure
 from raftlog.cli.listener_probe import speaks_kafka
 
@@ -45,9 +46,13 @@ class HttpEndpoint(NamedTuple):
     """The settings of a broker with its address, the first that is set."""
     cluster_path: str
     """Where it returns the id of its cluster."""
+    saved: str
+    """The setting of a context with its address."""
 
 
-ADMIN_API: Final = HttpEndpoint("HTTP API", "--http", "RAFTLOG_HTTP", LOCAL, ADMIN_ADDRESSES, "/v1/whoami")
+ADMIN_API: Final = HttpEndpoint(
+    "HTTP API", "--http", "RAFTLOG_HTTP", LOCAL, ADMIN_ADDRESSES, "/v1/whoami", HTTP_URL
+)
 SCHEMA_REGISTRY: Final = HttpEndpoint(
     "schema registry",
     "--registry",
@@ -55,6 +60,7 @@ SCHEMA_REGISTRY: Final = HttpEndpoint(
     "http://localhost:8081",
     ("raftlog.schema.registry.listener",),
     "/v1/metadata/id",
+    REGISTRY_URL,
 )
 
 
@@ -113,18 +119,13 @@ class HttpApi:
         return _read(self._content(url, method, path, body, accepted))
 
     def _content(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> bytes:
-        try:
-            address = urlsplit(url)
-            port = address.port
-        except ValueError as error:  # its words name the port
-            raise Failure(f"{self.service.option} {url}: {error}", exits.USAGE) from None
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise Failure(f"{self.service.option} {url}: expected http://HOST:PORT", exits.USAGE)
-        if self.only_over_tls and address.scheme == "http" and not is_loopback(address.hostname):
+        address = read_url(url, self.service.option)
+        host = str(address.hostname)
+        if self.only_over_tls and address.scheme == "http" and not is_loopback(host):
             raise Failure(
                 f"{url} is not HTTPS: the password would cross the network in the clear", exits.USAGE
             )
-        connection = self._connection(address.hostname, port, secure=address.scheme == "https")
+        connection = self._connection(host, address.port, secure=address.scheme == "https")
         headers = {"Accept": "application/json", **self._authorization()}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -151,11 +152,16 @@ class HttpApi:
 
     def _advice(self, url: str, error: Exception) -> str:
         """Return what may help where no API answers."""
+        from raftlog.cli.dev_nodes import running_at
+
         address = urlsplit(url)
         service = self.service
-        where = f"set {service.option} or {service.variable} to the address of the {service.what}"
+        where = (
+            f"give its address: {service.option} http://HOST:PORT, {service.variable}, or {service.option} of "
+            "`raftlog context add`; -b HOST:PORT asks a node for it"
+        )
         if url == service.local:
-            where = _running_dev() or f"start one with `raftlog dev`, or {where}"
+            where = running_at(service.option) or f"start one with `raftlog dev`, or {where}"
         if isinstance(error, TimeoutError):  # something listens there
             where = f"the node hangs or is cut off; {SEVERAL}"
         if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
@@ -194,6 +200,18 @@ class HttpApi:
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
+def read_url(url: str, option: str) -> SplitResult:
+    """Return the parts of the address of an HTTP service. Raise Failure, which names the option, for any other text."""
+    try:
+        address = urlsplit(url)
+        is_whole = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError as error:  # its words name the port
+        raise Failure(f"{option} {url}: {error}", exits.USAGE) from None
+    if not is_whole:
+        raise Failure(f"{option} {url}: expected http://HOST:PORT or https://HOST:PORT", exits.USAGE)
+    return address
+
+
 def _said(content: bytes) -> str:
     try:
         return str(json.loads(content)["message"]).rstrip(".")
@@ -208,9 +226,3 @@ def _read(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         raise Failure("the answer is not JSON: is this raftlog's HTTP API?") from None
-
-
-def _running_dev() -> str:
-    from raftlog.cli.dev_nodes import running_at
-
-    return running_at("http", None)

@@ -140,8 +140,8 @@ def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     if "context" in given:
         file = contexts.file_of(given.pop("context"), file, is_addressed=bool(url or bootstrap))
     saved = contexts.read_http(file)
-    if not bootstrap and service is ADMIN_API:  # a context has no address of another service
-        url = url or saved.get(contexts.HTTP_URL, "")
+    if not bootstrap:
+        url = url or saved.get(service.saved, "")
     api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
     api.file = file
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))
@@ -191,7 +191,7 @@ def _http_api_of(target: Target, api: HttpApi) -> str:
             if failure.code == exits.DENIED:  # no other broker will say more
                 asked = str(failure).removeprefix(f"broker {broker.broker_id}: ")
                 raise Failure(
-                    f"{asked}, to find the {service.what}; set its address with {service.option}",
+                    f"{asked}, to find the {service.what}; set its address with {service.option} URL",
                     exits.DENIED,
                 ) from None
             reasons.append(str(failure))
@@ -210,7 +210,7 @@ def _http_api_of(target: Target, api: HttpApi) -> str:
     why = "; ".join(dict.fromkeys(reasons))
     raise Failure(
         f"no {service.what} of the cluster at {target.servers} can be reached from here ({why}); "
-        f"set its address with {service.option}, or let brokers set {service.settings[0]}",
+        f"set its address with {service.option} http://HOST:PORT, or let brokers set {service.settings[0]}",
         exits.UNREACHABLE,
     )
 

@@ -193,13 +193,19 @@ def _print_line(done: Committed) -> None:
     dead = ""
     if done.dead_letters:
         first = printable(done.dead_letter_reason)
-        dead = f"{done.dead_letters:,} dead letters in {done.dead_letters_table}, the first: {first}; "
+        dead = (
+            f"{_counted(done.dead_letters, 'dead letter')} in {done.dead_letters_table}, the first: {first}; "
+        )
     lag = "unknown" if done.lag is None else f"{done.lag:,}"
     print(
-        f"{done.topic}: version {done.version}, {done.records:,} records, {done.bytes / 1e6:,.1f} MB, "
+        f"{done.topic}: version {done.version}, {_counted(done.records, 'record')}, {done.bytes / 1e6:,.1f} MB, "
         f"in {done.seconds:.1f} s; {dead}lag {lag}",
         flush=True,
     )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def _print_json(done: Committed) -> None:

@@ -27,7 +27,7 @@ from raftlog.base.errors import (
     from_code,
 )
 from raftlog.cli import exits
-from raftlog.cli.client_settings import addresses_of, checked_options, dialer_of, read_file
+from raftlog.cli.client_settings import PROTOCOLS, addresses_of, checked_options, dialer_of, read_file
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import SEVERAL
 from raftlog.cli.listener_probe import why_closed
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from raftlog.client.metadata import Metadata, TopicMetadata
 
 LOCAL: Final = "localhost:9092"
-HERE: Final = ("localhost", "127.0.0.1", "::1")
 TIMEOUT_S: Final = 10.0
 PROBE_S: Final = 2.0
 """How long a broker may take to say that it is there, once it has not answered a request."""
@@ -162,12 +161,10 @@ class Target:
         return Failure(f"{about}no broker answers at {self.servers} ({error}){advice}", exits.UNREACHABLE)
 
     def _running_dev(self) -> str:
-        """Return which nodes of a `raftlog dev` answer: of one with an address that was tried, or of any."""
+        """Return which nodes of a `raftlog dev` answer: of a cluster with an address that was tried, or of any."""
         from raftlog.cli.dev_nodes import running_at
 
-        if self.is_default:
-            return running_at("kafka", None)
-        return running_at("kafka", [port for host, port in addresses_of(self.servers) if host in HERE])
+        return running_at("-b", None if self.is_default else addresses_of(self.servers))
 
     def _has_a_broker(self) -> bool:
         """Return whether a broker answers a request for which it needs no controller."""
@@ -278,12 +275,16 @@ def _checked(servers: str, where: str) -> str:
     from raftlog.base.config.network import MAX_PORT, is_host
 
     for each in map(str.strip, servers.split(",")):
-        address = each.rpartition("://")[2]  # librdkafka passes over a protocol
+        protocol, _, address = each.rpartition("://")  # librdkafka passes over a protocol
         before, bracket, after = address.rpartition("]")
         host, colon, port = after.rpartition(":") if ":" in after else (after, "", "")
         host = before.removeprefix("[") if bracket else host
         fault = ""
-        if colon and not (port.isdecimal() and 0 < int(port) <= MAX_PORT):
+        if protocol.upper() not in ("", *PROTOCOLS):
+            fault = f"{protocol} is no protocol of Kafka's listeners; expected HOST:PORT"
+            if protocol.lower() in ("http", "https"):
+                fault = "expected HOST:PORT of Kafka; options for URLs are --http and --registry"
+        elif colon and not (port.isdecimal() and 0 < int(port) <= MAX_PORT):
             fault = f"the port must be a number from 1 to {MAX_PORT}, but is {port!r}"
         elif host and not is_host(host):
             fault = f"{host!r} is neither a host name nor an IP address"

@@ -33,13 +33,18 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class UsedSchema(msgspec.Struct, omit_defaults=True):
-    """The schema by which a payload was decoded. `message`: of a Protobuf file."""
+    """The schema by which a payload was decoded. `message`: of a Protobuf file.
+
+    With a JSON Schema also why the value does not fit it, and what of the schema was not checked.
+    """
 
     id: int
     type: str
     subject: str
     version: int
     message: str = ""
+    mismatch: str = ""
+    unchecked: str = ""
 
 
 class Undecodable(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
@@ -108,6 +108,29 @@ def test_protobuf_and_json_schema_are_decoded_too(topic: Topic) -> None:
     assert (first["schema"]["type"], first["schema"]["version"]) == ("JSON", 1)
     assert json.loads(second["data"]) == {"seconds": 5}
     assert (second["schema"]["type"], second["schema"]["message"]) == ("PROTOBUF", "Timestamp")
+
+
+def test_json_value_that_does_not_fit_its_schema_says_why(topic: Topic) -> None:
+    """It is shown all the same. A pattern that may take forever is not tried, and a large value is not decoded."""
+    schema = {
+        "type": "object",
+        "properties": {"price": {"type": "number"}, "sku": {"pattern": "^(?=(a+)+$)"}},
+        "required": ["price"],
+    }
+    wanted = Schema(json.dumps(schema), "JSON")
+    prefix = b"\0" + topic.client.register_schema(f"{topic.name}-value", wanted).to_bytes(4, "big")
+    values = ['{"price": 1.50}', '{"price": "x"}', json.dumps({"price": 1, "sku": "a" * 50 + "!"})]
+    for each in (*values, json.dumps({"price": "x" * 700_000})):
+        topic.write(prefix + each.encode())
+    *found, large = topic.read()
+    assert [each["data"] for each in found] == values
+    assert [each["schema"].get("mismatch") for each in found] == [
+        None,
+        'at /price: "x" is not of type number',
+        None,
+    ]
+    assert "not one that RE2 searches" in found[2]["schema"]["unchecked"]
+    assert "of which at most 262144 are decoded" in large["problem"]
 
 
 def test_schema_may_be_named_in_a_header(topic: Topic) -> None:

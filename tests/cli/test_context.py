@@ -9,6 +9,7 @@ import pytest
 
 from raftlog.cli import contexts, exits
 from raftlog.cli.cluster_command import target_of
+from raftlog.cli.context import VARIABLES
 from raftlog.cli.exits import Failure
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import invoke
@@ -17,7 +18,7 @@ from tests.cli.live import invoke
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test contexts of its own."""
-    for variable in ("RAFTLOG_BOOTSTRAP", "RAFTLOG_HTTP", "RAFTLOG_CONTEXT"):
+    for variable in VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return tmp_path / "config" / "raftlog"
@@ -90,6 +91,31 @@ def test_secrets_are_kept_from_other_users_and_from_the_list(home: Path, tmp_pat
             "/nosuch.pem: No such file",
         ),
         (("add", "there", "-b", "one"), exits.EXISTS, "context there exists; --replace replaces it"),
+        (("add", "one", "-b", ","), exits.USAGE, "name the cluster's nodes"),
+        (
+            ("add", "one", "-b", "http://one:9092"),
+            exits.USAGE,
+            "-b http://one:9092: expected HOST:PORT of Kafka",
+        ),
+        (("add", "one", "-b", "PLAIN://one:9092"), exits.USAGE, "PLAIN is no protocol of Kafka's listeners"),
+        (
+            ("add", "one", "-X", "bootstrap.servers=one:x"),
+            exits.USAGE,
+            "-X bootstrap.servers one:x: the port",
+        ),
+        (("add", "one", "-b", "one", "--http", "one:9644"), exits.USAGE, "--http one:9644: expected http://"),
+        (("add", "one", "-b", "one", "--http", "http://:9644"), exits.USAGE, "--http http://:9644: expected"),
+        (("add", "one", "-b", "one", "--registry", "one:8081"), exits.USAGE, "--registry one:8081: expected"),
+        (
+            ("add", "one", "-b", "one", "--registry", "http://one:x"),
+            exits.USAGE,
+            "--registry http://one:x: Port",
+        ),
+        (
+            ("add", "one", "-b", "one", "--cacert", "/nosuch.pem"),
+            exits.USAGE,
+            "--cacert: /nosuch.pem: No such",
+        ),
         (("use", "nosuch"), exits.NOT_FOUND, "there is no context nosuch; the contexts are there"),
         (("use",), exits.USAGE, "name a context, or --none"),
         (("delete", "nosuch"), exits.NOT_FOUND, "there is no context nosuch"),
@@ -125,6 +151,22 @@ def test_a_variable_that_takes_precedence_is_pointed_out(monkeypatch: pytest.Mon
     assert invoke("context", "add", "one", "-b", "one")[0] == 0
     monkeypatch.setenv("RAFTLOG_BOOTSTRAP", "other:9092")
     assert "RAFTLOG_BOOTSTRAP is set here, and takes precedence" in invoke("context", "use", "one")[2]
+
+
+def test_a_context_keeps_the_address_of_a_registry() -> None:
+    """Without it, a node is asked. A command that finds no registry names every way to give its address."""
+    url = "http://127.0.0.1:1"
+    assert invoke("context", "add", "one", "-b", "127.0.0.1:1", "--registry", url)[0] == 0
+    (shown,) = json.loads(invoke("context", "list", "-J")[1])
+    assert (shown["registry"], shown["http"]) == (url, None)
+    code, _, said = invoke("schema", "list")
+    assert code == exits.UNREACHABLE and said.startswith(f"raftlog: no answer at {url} (")
+    for way in ("--registry http://HOST:PORT", "RAFTLOG_REGISTRY", "`raftlog context add`", "-b HOST:PORT"):
+        assert way in said
+    code, _, said = invoke("schema", "list", "-b", "127.0.0.1:1", "-m", "0.1")
+    assert code == exits.UNREACHABLE and "no broker answers at 127.0.0.1:1" in said
+    assert invoke("context", "add", "copy", "-F", str(contexts.path_of("one")))[0] == 0
+    assert contexts.read(contexts.path_of("copy")) == contexts.read(contexts.path_of("one"))
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_draining_without_an_answer_is_one_line(url: str, code: int) -> None:
     """An invalid URL is reported earlier."""
     ran = invoke("broker", "drain", "1", "--http", url, "--timeout", "1")
     assert (ran[0], ran[1]) == (code, "") and ran[2].count("\n") == 1 and url in ran[2]
-    assert code != exits.UNREACHABLE or "--http or RAFTLOG_HTTP" in ran[2]
+    assert code != exits.UNREACHABLE or "--http http://HOST:PORT, RAFTLOG_HTTP" in ran[2]
 
 
 def test_either_way_to_say_where_the_cluster_is_is_taken_by_every_command(

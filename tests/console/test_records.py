@@ -86,6 +86,23 @@ def test_payload_that_does_not_parse_shows_its_bytes_and_why(records: Records) -
     dialog.locator("pre").filter(has_text="hello").wait_for()
 
 
+def test_json_that_does_not_fit_its_schema_is_shown_with_a_note(records: Records) -> None:
+    """In the list by a mark, in the dialog in words; and what was not checked."""
+    schema = {"properties": {"sku": {"pattern": "(?=x)"}, "price": {"type": "number"}}}
+    client = SchemaRegistryClient({"url": records.cluster.schema_registry_url(1)})
+    schema_id = client.register_schema(f"{records.name}-value", Schema(json.dumps(schema), "JSON"))
+    for value in ({"price": 1}, {"price": "cheap", "sku": "y"}):
+        records.write(b"\0" + schema_id.to_bytes(4, "big") + json.dumps(value).encode())
+    records.open()
+    assert "JSON Schema v1 !" not in records.row('{"price": 1}').inner_text()
+    row = records.row("cheap")
+    assert "JSON Schema v1 !" in row.inner_text()
+    row.click()
+    dialog = records.page.get_by_role("dialog")
+    dialog.get_by_text('Does not fit its schema: at /price: "cheap" is not of type number').wait_for()
+    dialog.get_by_text("Not checked by its schema as a whole: the pattern '(?=x)' is not one").wait_for()
+
+
 def test_hostile_bytes_never_become_markup(records: Records) -> None:
     """In keys, values, headers, and the names in a schema; in the list, the dialog and the search."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string", "doc": HOSTILE}]}

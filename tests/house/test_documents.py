@@ -29,6 +29,7 @@ MADE_BY_USERS = frozenset(
         "places/",
         "power-cut-runs/",
         "raftlog.http.url",
+        "raftlog.registry.url",
         "raftlog.metadata.version",
         "raftlog.mirror.source",
         "suites/",

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,15 @@ CONNECTOR = {
     "topic.creation.default.replication.factor": "3",
     "topic.creation.default.partitions": "1",
 }
+STRINGS = {
+    f"{each}.converter": "org.apache.kafka.connect.storage.StringConverter" for each in ("key", "value")
+}
 
 
 class Worker:
-    """A worker with the properties of the example."""
+    """A worker with the properties of the example, and other `properties` where they are given."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, properties: Mapping[str, str] = STRINGS) -> None:
         with socket.create_server(("127.0.0.1", 0)) as found:
             port = found.getsockname()[1]
         self._url = f"http://127.0.0.1:{port}/connectors"
@@ -43,8 +47,7 @@ class Worker:
             "plugin.path": str(folder / "plugins"),
             "plugin.discovery": "service_load",  # a scan of all classes takes a minute
             "offset.flush.interval.ms": "500",
-            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
-            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            **properties,
         }
         kept = (each for each in PROPERTIES.read_text().splitlines() if each.partition("=")[0] not in changed)
         path = folder / "worker.properties"
@@ -53,9 +56,9 @@ class Worker:
         command = java_command("org.apache.kafka.connect.cli.ConnectDistributed", "-Xmx256m")
         self._process = subprocess.Popen([*command, path])
 
-    def connect(self, **config: str) -> None:
-        """Create a source, once the worker serves."""
-        until(lambda: self._put("lines", CONNECTOR | config), "the worker takes a connector")
+    def connect(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector, once the worker serves."""
+        until(lambda: self._put(name, config), "the worker takes a connector")
 
     def kill(self) -> None:
         self._process.kill()
@@ -87,7 +90,7 @@ def test_each_line_of_a_file_comes_once_although_a_leader_and_the_worker_die(tmp
     with run_checked(3) as cluster:
         worker = Worker(cluster, tmp_path)
         try:
-            worker.connect(file=str(path))
+            worker.connect("lines", CONNECTOR | {"file": str(path)})
             cluster.read("lines", 500)
             killed = cluster.kill_leader("lines")
             add_lines(path, range(500, 1000))

@@ -28,7 +28,7 @@ export const brief = (content) => (content === null ? h("i", { class: "quiet" },
 /** The decoder of a content in a few words. */
 export function decoded(content) {
   if (!content) return "";
-  if (content.schema) return `${KINDS[content.schema.type] ?? content.schema.type} v${content.schema.version}`;
+  if (content.schema) return `${KINDS[content.schema.type] ?? content.schema.type} v${content.schema.version}${content.schema.mismatch ? " !" : ""}`;
   return `${{ json: "JSON", msgpack: "MessagePack", hex: "bytes" }[content.decoder] ?? content.decoder}${content.problem ? " !" : ""}`;
 }
 
@@ -36,7 +36,8 @@ export function decoded(content) {
 function about(content) {
   const { schema, size, problem, is_cut: cut } = content;
   const by = schema ? [KINDS[schema.type] ?? schema.type, " by ", h("b", {}, schema.subject), ` version ${schema.version} (schema ${schema.id})`, schema.message && `, message ${schema.message}`] : [`Shown as ${decoded({ ...content, problem: "" })}`];
-  return [h("p", { class: "quiet" }, by, ` · ${bytes(size)}`, cut && ", of which the first are shown: download it for the whole"), problem && h("p", { class: "warn" }, `Not decoded: ${problem}`)];
+  return [h("p", { class: "quiet" }, by, ` · ${bytes(size)}`, cut && ", of which the first are shown: download it for the whole"), problem && h("p", { class: "warn" }, `Not decoded: ${problem}`),
+    schema?.mismatch && h("p", { class: "warn" }, `Does not fit its schema: ${schema.mismatch}`), schema?.unchecked && h("p", { class: "quiet" }, `Not checked by its schema as a whole: ${schema.unchecked}`)];
 }
 
 const recordsOf = (name, partition) => path("v1", "topics", name, "partitions", partition, "records");

@@ -119,8 +119,8 @@ class Contents:
         return ReadRecord(
             record.offset,
             record.timestamp,
-            await self.content(record.key, self.choices.key, headers.get(SCHEMA_HEADERS["key"])),
-            await self.content(record.value, self.choices.value, headers.get(SCHEMA_HEADERS["value"])),
+            await self._checked(record.key, self.choices.key, headers.get(SCHEMA_HEADERS["key"])),
+            await self._checked(record.value, self.choices.value, headers.get(SCHEMA_HEADERS["value"])),
             [
                 ReadHeader(name, None if value is None else _shown(value, HEADER_MAX_BYTES))
                 for name, value in record.headers[:MAX_HEADERS]
@@ -144,6 +144,13 @@ class Contents:
             found = _shown(data, DECODED_MAX_BYTES)
             found.problem = str(error)
             return found
+
+    async def _checked(self, data: bytes | None, choice: Decoder, prefix: bytes | None) -> Content | None:
+        """Return a key or a value with what it breaks of its JSON Schema; a search needs the text alone."""
+        found = await self.content(data, choice, prefix)
+        if found is not None and found.schema is not None and found.schema.type == "JSON":
+            found.schema = await (await self._opened()).checked(found.schema, found.data.encode())
+        return found
 
     def changes(self, data: bytes, choice: Decoder, prefix: bytes | None) -> bool:
         """Return whether decoding shows texts that the bytes may lack."""

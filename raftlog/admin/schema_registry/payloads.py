@@ -44,6 +44,8 @@ class PayloadReader:
         self._registry = registry
         self._subjects = subjects
         self._found: dict[bytes, _Reader | str] = {}
+        self._json_schemas: dict[int, Any] = {}
+        """Parsed JSON Schemas by id, or why one cannot be parsed."""
         self._may_wait = True
         self._failure = ""
         """Why the schemas could not be read from another node."""
@@ -80,6 +82,29 @@ class PayloadReader:
             message, value = value
             return value, msgspec.structs.replace(schema, message=message)
         return value, schema
+
+    async def checked(self, schema: UsedSchema, payload: bytes) -> UsedSchema:
+        """Return the JSON Schema of a payload that was read, with what the payload breaks of it."""
+        if schema.id not in self._json_schemas:
+            self._json_schemas[schema.id] = await self._json_schema(schema.id)
+        parsed = self._json_schemas[schema.id]
+        if isinstance(parsed, str):
+            return msgspec.structs.replace(schema, unchecked=parsed)
+        from raftlog.schemas.json_payloads import check
+
+        fit = await run_steps(self._call, check(payload, parsed))
+        return msgspec.structs.replace(schema, mismatch=fit.mismatch, unchecked=fit.unchecked)
+
+    async def _json_schema(self, schema_id: int) -> Any:
+        """Return a parsed schema, or why there is none."""
+        state = self._state
+        identified = state.ids.get(schema_id)
+        if identified is None:
+            return "it was deleted a moment ago"
+        try:
+            return await self._registry.parse(state, identified)
+        except SchemaError as error:
+            return str(error)
 
     async def _look_up(self, prefix: bytes) -> _Reader:
         schema_id = await self._known_id(prefix)
