@@ -35,8 +35,8 @@ RECENT: Final = 40
 """The other registrations repeat one of this many schemas."""
 REGISTERS: Final = 0.6
 """The share of registrations among all requests; the others look schemas up."""
-ASK_S: Final = 5.0
-"""A client gives a request up after this: the node hangs, or waits for a new leader."""
+ASK_S: Final = 2.0
+"""A client gives a request up after this: the node hangs, or waits for a new leader. Then it asks the next node."""
 PAUSE_S: Final = 0.1
 """Between two requests of a client, on average."""
 THREADS: Final = 64
