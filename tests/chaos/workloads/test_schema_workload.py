@@ -8,12 +8,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer, unused_port
+
 from raftlog.testing.progress import patient
 from raftlog_chaos.checkers import judge
 from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.simulator.loop import SimLoop, simulate
 from raftlog_chaos.workloads.port import Definite, Indefinite
-from raftlog_chaos.workloads.schema_workload import Answer, SchemaOptions, SchemaWorkload
+from raftlog_chaos.workloads.schema_workload import Answer, HttpRegistries, SchemaOptions, SchemaWorkload
 
 
 class MemoryRegistry:
@@ -136,3 +140,42 @@ def test_a_registry_that_forgets_or_gives_an_id_twice_is_found_out():
     """Each breaks another law."""
     assert "lost-schema" in judge(Header(), play(MemoryRegistry(forgets=7))).anomalies
     assert "id-of-two-schemas" in judge(Header(), play(MemoryRegistry(reuses=7))).anomalies
+
+
+async def _lead(request: web.Request) -> web.Response:
+    return web.json_response(await request.json())
+
+
+async def _replicas(_request: web.Request) -> web.Response:
+    return web.json_response({"data": [{"leader_id": 1, "leader_epoch": 7}]})
+
+
+async def _nodes() -> TestServer:
+    """Start a stand-in for the HTTP APIs of two nodes, of which node 1 leads."""
+    app = web.Application()
+    app.router.add_post("/v1/topics/_schemas/partitions/0/leader", _lead)
+    app.router.add_get("/v1/topics/_schemas/replicas", _replicas)
+    server = TestServer(app)
+    await server.start_server()
+    return server
+
+
+def test_a_refused_connection_is_a_failure_and_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch):
+    """The request reached no node. A proxy of the environment would refuse all."""
+    down = f"http://127.0.0.1:{unused_port()}"
+    monkeypatch.setenv("http_proxy", down)
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    async def program() -> int:
+        server = await _nodes()
+        url = str(server.make_url("")).rstrip("/")
+        port = HttpRegistries({1: down, 2: down}, {1: url, 2: url})
+        with pytest.raises(Definite, match=r"^node 1: URLError: .*Connection refused"):
+            await port.ask(1, "/subjects")
+        with pytest.raises(Indefinite, match=r"^node 2 does not know yet that it leads: "):
+            await port.lead(2)
+        epoch = await port.lead(1)
+        await server.close()
+        return epoch
+
+    assert asyncio.run(program()) == 7
