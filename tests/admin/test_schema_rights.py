@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+from raftlog import __version__
 from raftlog.base.config.files import format_properties
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.cli.acl.requests import create_rules
@@ -162,3 +163,10 @@ def test_records_are_decoded_only_by_schemas_that_their_reader_may_see(secure: S
     assert (hidden["decoder"], "may not read schema" in hidden["problem"]) == ("hex", True)
     every = [each["value"]["data"] for each in ask(secure, ADMIN, "GET", path)["records"]]
     assert every == ["42", "42"]
+
+
+def test_version_of_another_node_is_known_over_tls_with_a_login(secure: SecureCluster) -> None:
+    """The console's page of brokers asks each node's HTTP API with the caller's own login."""
+    for broker_id in (1, 2):
+        found = ask(secure, ADMIN, "GET", f"/v1/brokers/{broker_id}/facts")
+        assert found["process"]["version"] == __version__, found["process_unknown"]

@@ -33,7 +33,7 @@ export function brokers(root, [id, tab = ""], signal) {
     ["Free", (each) => (each.answers ? `${bytes(free(each.disks))} of ${bytes(total(each.disks))}` : "unknown"), "number wide"],
     ["Version", (each) => each.process?.version ?? "–", "wide"],
     ["Uptime", uptime, "number wide"],
-  ], found, "No broker has registered yet."), found.length > MOST_ASKED && h("p", { class: "quiet" }, `The first ${MOST_ASKED} brokers were asked. Choose another one to see what it has.`)));
+  ], found, "No broker has registered yet."), unknown(found), found.length > MOST_ASKED && h("p", { class: "quiet" }, `The first ${MOST_ASKED} brokers were asked. Choose another one to see what it has.`)));
   every(EVERY_MS, signal, async () => {
     const [health, { data }] = await Promise.all([get("/v1/health", signal), get(v3("brokers"), signal)]);
     const address = new Map(data.map((each) => [each.broker_id, `${each.host}:${each.port}`]));
@@ -41,6 +41,12 @@ export function brokers(root, [id, tab = ""], signal) {
     if (signal.aborted) return;
     show(health.brokers.map((each, index) => ({ ...UNASKED, ...answers[index].value, broker_id: each.broker_id, state: each.state, address: address.get(each.broker_id) ?? "?" })));
   }, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+}
+
+/** Why versions and uptimes of brokers that answer are unknown. */
+function unknown(found) {
+  const silent = found.filter((each) => each.answers && each.process_unknown);
+  return silent.length > 0 && h("p", { class: "quiet" }, `Version and uptime of broker ${silent.map((each) => each.broker_id).join(", ")} are unknown: ${silent[0].process_unknown}.`);
 }
 
 function broker(root, id, tab, signal) {
@@ -61,7 +67,7 @@ function broker(root, id, tab, signal) {
       found.is_fenced ? "⊘ fenced" : found.answers ? "● in service" : "◌ does not answer",
       plural(found.leaders, "leader"), plural(found.replicas, "replica"), found.out_of_sync > 0 && `${number(found.out_of_sync)} out of sync`,
       found.rack && `rack ${found.rack}`,
-      found.process ? `version ${found.process.version} · up for ${uptime(found)}, since ${time(found.process.started_ms)}` : "version unknown: its HTTP API does not answer here",
+      found.process ? `version ${found.process.version} · up for ${uptime(found)}, since ${time(found.process.started_ms)}` : `version unknown: ${found.process_unknown}`,
       Number(id) === session.me.node_id && "this node",
     ].filter(Boolean).join(" · ");
     show(tab === "loggers" ? found.loggers : [found.disks, found.answers]);

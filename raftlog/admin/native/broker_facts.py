@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, Final, Literal
 
 import msgspec
@@ -52,7 +53,7 @@ class NodeTimes(msgspec.Struct):
 
 
 class BrokerFacts(msgspec.Struct):
-    """A broker. `process` is null if its HTTP API does not answer other nodes without a login, or speaks TLS.
+    """A broker. `process` is null if its HTTP API does not answer this node; then `process_unknown` says why.
 
     `answers` is whether Kafka's API answers. `loggers` are for callers with DESCRIBE_CONFIGS of the cluster.
     """
@@ -67,6 +68,7 @@ class BrokerFacts(msgspec.Struct):
     disks: list[Disk]
     loggers: list[LogLevel]
     process: NodeTimes | None
+    process_unknown: str = ""
 
 
 class NewLevel(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,10 +102,10 @@ async def get_broker_facts(call: Call) -> BrokerFacts:
     await each_part(
         call, list(image.topics), counts.add, size_of=lambda name: len(image.topics[name].partitions)
     )
-    disks, loggers, process = await asyncio.gather(
+    disks, loggers, (process, process_unknown) = await asyncio.gather(
         _soon(_disks(call, broker.broker_id)),
         _soon(_loggers(call, broker.broker_id)),
-        _soon(_times(call, broker.broker_id)),
+        _process(call, broker.broker_id),
     )
     return BrokerFacts(
         broker.broker_id,
@@ -116,6 +118,7 @@ async def get_broker_facts(call: Call) -> BrokerFacts:
         disks or [],
         loggers or [],
         process,
+        process_unknown,
     )
 
 
@@ -155,6 +158,19 @@ async def _loggers(call: Call, broker_id: int) -> list[LogLevel]:
     (result,) = answer.results
     check(result.error_code, result.error_message)
     return [LogLevel(each.name, each.value) for each in sorted(result.configs, key=lambda each: each.name)]
+
+
+async def _process(call: Call, broker_id: int) -> tuple[NodeTimes | None, str]:
+    """Return the times of a broker's process, or why they are unknown."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await _times(call, broker_id), ""
+    except TimeoutError:
+        return None, f"its HTTP API did not answer within {ANSWER_S:.0f} s"
+    except ApiError as error:
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            return None, "its HTTP API asks for a login, which this node passes on only over TLS"
+        return None, str(error)
 
 
 async def _times(call: Call, broker_id: int) -> NodeTimes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.route import Call, Route
+from raftlog.admin.view import NodeView
 from raftlog.base.config.network import http_url, is_loopback
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.image import BrokerState
@@ -76,6 +77,16 @@ async def settings_of_broker(call: Call, broker_id: int, names: tuple[str, ...])
     except (BrokerUnreachable, KafkaError, TimeoutError):
         return {}
     return {each.name: each.value or "" for each in answer.results[0].configs}
+
+
+async def tls_to(node: NodeView, broker: BrokerState) -> dict[str, Any]:
+    """Return the options of a connection to a broker's HTTP API over TLS. Raises ConnectionError.
+
+    They are those of its listener for brokers; without TLS there, the authorities of the system count.
+    """
+    endpoint = broker.endpoint(node.config.inter_broker_listener_name)
+    options = {} if endpoint is None or node.tls_options is None else await node.tls_options(endpoint)
+    return options or {"ssl": True}
 
 
 ROUTES: Final = (

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from raftlog.admin.errors import ApiError, Error, not_found
-from raftlog.admin.native.nodes import http_url_of
+from raftlog.admin.native.nodes import http_url_of, tls_to
 from raftlog.admin.route import Call
 
 PASS_ON_S: Final = 10.0
@@ -30,24 +30,33 @@ async def ask_node(
     """Return the answer of another node, of type `kind`. Raise ApiError, also for that node's errors.
 
     `request` is the method and the path.
-    `with_login`: as the caller, so that node sees the caller's password or token. What came over TLS is not passed on.
+    `with_login`: as the caller, so that node sees the caller's password or token; otherwise it does over TLS alone. A
+    login that came over TLS is not sent without it.
     """
     broker = call.node.image().brokers.get(node_id)
     if broker is None:
         raise not_found(f"broker {node_id}")
     url = await http_url_of(call, broker, nearby=True)
-    if url is None or not url.startswith("http:"):
-        what = "has no HTTP API that answers" if url is None else "speaks TLS"
-        raise ApiError(503, f"node {node_id} {what}: its HTTP API is unreachable from here", code=503)
+    if url is None:
+        raise ApiError(503, f"node {node_id} has no HTTP API that can be reached from here", code=503)
+    is_tls = url.startswith("https:")
     headers = {"Content-Type": "application/json"} if body is not None else {}
-    if with_login and (given := call.raw.headers.get("Authorization")):
-        if call.node.config.admin_tls is not None:
+    given = call.raw.headers.get("Authorization")
+    if (
+        is_tls and with_login and not given
+    ):  # that node would take the certificate of this one for the caller's
+        raise ApiError(
+            503, f"node {node_id} needs your password or token: a certificate is not passed on", code=503
+        )
+    if given and (with_login or is_tls):
+        if call.node.config.admin_tls is not None and not is_tls:
             what = f"node {node_id} does not speak TLS: the login that came over TLS is not sent to it"
             raise ApiError(503, what, code=503)
         headers["Authorization"] = given
     try:
         async with asyncio.timeout(PASS_ON_S):
-            status, text = await _exchange(urlsplit(url), request, headers, body or b"")
+            options = await tls_to(call.node, broker) if is_tls else {}
+            status, text = await _exchange(urlsplit(url), request, headers, body=body or b"", options=options)
         if status == 200:
             return msgspec.json.decode(text, type=kind)
         refused = msgspec.json.decode(text, type=Error)
@@ -57,10 +66,10 @@ async def ask_node(
 
 
 async def _exchange(
-    url: SplitResult, request: str, headers: dict[str, str], body: bytes
+    url: SplitResult, request: str, headers: dict[str, str], *, body: bytes, options: dict[str, Any]
 ) -> tuple[int, bytes]:
     """Return the status and body of a response. HTTP/1.0: the server closes, and sends no chunks."""
-    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port, **options)
     try:
         lines = [f"{request} HTTP/1.0", f"Host: {url.netloc}", "Connection: close"]
         lines.append(f"Content-Length: {len(body)}")

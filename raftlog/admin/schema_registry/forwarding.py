@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ssl
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
 from raftlog.admin.errors import ApiError
-from raftlog.admin.native.nodes import settings_of_broker
+from raftlog.admin.native.nodes import settings_of_broker, tls_to
 from raftlog.admin.route import Call
 from raftlog.admin.view import NodeView
 from raftlog.base.config.network import http_url
@@ -115,14 +115,11 @@ class Forwarder:
 
     async def _tls(self, target: str) -> ssl.SSLContext | bool:
         """Return the context with which this node verifies other brokers, or the system's authorities."""
-        node = self._node
-        broker = node.image().brokers.get(self._found[0]) if self._found else None
-        endpoint = None if broker is None else broker.endpoint(node.config.inter_broker_listener_name)
-        if not target.startswith("https:") or endpoint is None or node.tls_options is None:
+        broker = self._node.image().brokers.get(self._found[0]) if self._found else None
+        if not target.startswith("https:") or broker is None:
             return True
-        options: dict[str, Any] = await node.tls_options(endpoint)
-        context = options.get("ssl")
-        return context if isinstance(context, ssl.SSLContext) else True
+        found: ssl.SSLContext | bool = (await tls_to(self._node, broker))["ssl"]
+        return found
 
     async def close(self) -> None:
         """Close the connections."""

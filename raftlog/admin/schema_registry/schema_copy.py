@@ -129,7 +129,12 @@ class SchemaCopy:
 async def _bounds(call: Call) -> tuple[int, int]:
     """Return where the log begins, and the end of what is committed, by its leader. Raises ApiError, KafkaError."""
     where = (SCHEMAS_TOPIC, INDEX)
-    first, last = await asyncio.gather(*(list_offsets(call, {where: each}) for each in SPECIAL.values()))
-    for error_code in (first[where][0], last[where][0]):
+    found = []
+    for timestamp in (
+        SPECIAL["earliest"],
+        SPECIAL["latest"],
+    ):  # in this order: a log begins before a later end
+        error_code, offset = (await list_offsets(call, {where: timestamp}))[where]
         check(error_code, about=SCHEMAS_TOPIC)
-    return first[where][1], last[where][1]
+        found.append(offset)
+    return found[0], found[1]
