@@ -223,7 +223,7 @@ class Sender:
             if self._is_new and self.announces:
                 count = len(self._producer.partitions)
                 many = "1 partition" if count == 1 else f"{count} partitions"
-                print(f"topic {self._topic} is new: created with {many}", file=sys.stderr)
+                print(f"topic {self._topic} is new, with {many}", file=sys.stderr)
             self._check_partition(self._producer.partitions)
         return self._producer
 
@@ -291,6 +291,8 @@ class Sender:
     def finish(self) -> int:
         """Send the rest, unless the cluster accepts no more records; report lost records and return the exit code."""
         if self._producer is None:
+            if self.announces:
+                print(f"topic {self._topic} does not exist, and no record came to create it", file=sys.stderr)
             return 0
         if not self._ended:
             try:
