@@ -306,7 +306,7 @@ def _logs_of_dev(target: Target) -> list[Path]:
     from raftlog.cli.client_settings import addresses_of
     from raftlog.cli.dev_nodes import logs_at
 
-    return logs_at([port for _, port in addresses_of(target.servers)])
+    return logs_at(addresses_of(target.servers))
 
 
 def _add_logs(collected: Bundle, path: Path) -> None:

@@ -19,7 +19,14 @@ import typer
 
 from raftlog.cli.background import Ready, continue_in_background
 from raftlog.cli.dev_control import Control, Controlled, DevNodes, stop_signals
-from raftlog.cli.dev_nodes import POINTER, TEMPORARY, add_commands
+from raftlog.cli.dev_nodes import (
+    LAYOUT,
+    POINTER,
+    TEMPORARY,
+    add_commands,
+    remove_pointers,
+    running_folders,
+)
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import FAILED, OK, USAGE, Failure
 
@@ -28,7 +35,6 @@ FIRST_KAFKA_PORT: Final = 9092
 FIRST_CONTROLLER_PORT: Final = 9192
 FIRST_HTTP_PORT: Final = 9644
 FIRST_SCHEMA_PORT: Final = 8081
-LAYOUT: Final = "dev.json"
 LOG: Final = "dev.log"
 """What a cluster in the background says once it is ready."""
 CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
@@ -159,6 +165,7 @@ def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
         from raftlog.base.disk import FOLDER_MODE, make_folders, write_file
 
         make_folders(data, FOLDER_MODE)
+        remove_pointers(data.resolve())
         write_file(Path(temporary) / POINTER, str(data.resolve()), secret=True)
         yield data.resolve(), True
 
@@ -187,7 +194,7 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str],
         except ClusterError as error:
             message, *log = str(error).splitlines()
             raise Failure(message, details=log) from None
-        where = f" --data {folder}" if kept else ""
+        where = _where(folder, kept, cluster.nodes[1].port)
         _tell(cluster, kept=kept, took_s=took_s, asked=asked, where=where)
         print(f"`raftlog dev stop{where}` ends it." if ready else "Ctrl-C ends it.", flush=True)
         nodes = DevNodes(cluster)
@@ -198,6 +205,13 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str],
                 return _watch(cluster, nodes, control, where=where)
         finally:
             _stop(cluster)
+
+
+def _where(folder: Path, kept: bool, port: int) -> str:
+    """Return the options by which commands find this cluster, which other clusters may make ambiguous."""
+    if kept:
+        return f" --data {folder}"
+    return f" -p {port}" if running_folders() else ""
 
 
 def _open(make: Callable[[], Any]) -> Any:

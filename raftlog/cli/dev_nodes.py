@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,9 +18,15 @@ from raftlog.cli.exits import NOT_FOUND, UNREACHABLE, USAGE, Failure
 from raftlog.cli.rows import Form, print_rows
 
 TEMPORARY: Final = "raftlog-dev-"
-"""How the names of temporary folders begin. Each running cluster has one."""
+"""How the names of the clusters' temporary folders begin."""
 POINTER: Final = "data-folder"
 """The file in the temporary folder of a cluster with --data that names the cluster's folder."""
+LAYOUT: Final = "dev.json"
+"""The file in a cluster's folder with its addresses."""
+HERE: Final = ("localhost", "127.0.0.1")
+"""The hosts at which a cluster's nodes can be reached."""
+ADDRESSES: Final = {"-b": "kafka", "--http": "http", "--registry": "registry"}
+"""Names of a node's addresses in its state, by the options that take them."""
 ADVICE_S: Final = 1.0
 """How long a cluster may take to answer where it only adds to a message."""
 POLL_S: Final = 0.05
@@ -55,8 +62,9 @@ def add_commands(app: typer.Typer) -> None:
 
 def kill(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
     """Kill a node (kill -9), as a crash would end it."""
-    ask(folder_of(data, port), "kill", node, timeout_s=timeout)
-    print(f"node {node} killed; `raftlog dev restart {node}{_where(data, port)}` starts it again")
+    folder = folder_of(data, port)
+    ask(folder, "kill", node, timeout_s=timeout)
+    print(f"node {node} of {folder} killed; `raftlog dev restart {node}{_where(data, port)}` starts it again")
 
 
 def restart(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
@@ -71,19 +79,21 @@ def restart(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout =
         states = ask(folder, "status", timeout_s=timeout)
     if state != "running":
         raise Failure(f"node {node} ended while starting; its log is {_of(states, node)['log']}")
-    print(f"node {node} runs")
+    print(f"node {node} of {folder} runs")
 
 
 def pause(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
     """Pause a node (SIGSTOP): its connections stay open, without answers."""
-    ask(folder_of(data, port), "pause", node, timeout_s=timeout)
-    print(f"node {node} paused; `raftlog dev resume {node}{_where(data, port)}` lets it continue")
+    folder = folder_of(data, port)
+    ask(folder, "pause", node, timeout_s=timeout)
+    print(f"node {node} of {folder} paused; `raftlog dev resume {node}{_where(data, port)}` lets it continue")
 
 
 def resume(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
     """Let a paused node continue (SIGCONT)."""
-    ask(folder_of(data, port), "resume", node, timeout_s=timeout)
-    print(f"node {node} runs")
+    folder = folder_of(data, port)
+    ask(folder, "resume", node, timeout_s=timeout)
+    print(f"node {node} of {folder} runs")
 
 
 def status(
@@ -101,11 +111,14 @@ def status(
 
 def stop(node: AnyNode = None, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
     """Stop a node in order, or the whole cluster; wait until it has ended."""
-    ask(folder_of(data, port), "stop", node, timeout_s=timeout)
+    folder = folder_of(data, port)
+    ask(folder, "stop", node, timeout_s=timeout)
     if node is None:
-        print("the cluster has ended")
+        print(f"the cluster in {folder} has ended")
     else:
-        print(f"node {node} stopped; `raftlog dev restart {node}{_where(data, port)}` starts it again")
+        print(
+            f"node {node} of {folder} stopped; `raftlog dev restart {node}{_where(data, port)}` starts it again"
+        )
 
 
 def _where(data: Path | None, port: int) -> str:
@@ -123,10 +136,15 @@ def _state_of(states: list[dict[str, Any]], node: int) -> str:
 def folder_of(data: Path | None, port: int) -> Path:
     """Return the folder of the running cluster that is meant. Raise Failure if none is, or several could be."""
     if data is not None:
+        ports = _ports_of(data)
+        if port and ports and port not in ports:
+            raise Failure(
+                f"the cluster in {data} has Kafka's ports {', '.join(map(str, ports))}, not {port}", USAGE
+            )
         return data
-    running = _running()
+    running = running_folders()
     if port:
-        running = [each for each in running if port in _ports_of(each, TIMEOUT_S)]
+        running = [each for each in running if port in _ports_of(each)]
     if not running:
         which = f" with port {port}" if port else ""
         raise Failure(
@@ -134,23 +152,35 @@ def folder_of(data: Path | None, port: int) -> Path:
             NOT_FOUND,
         )
     if len(running) > 1:
-        choices = [f"-p {min(_ports_of(each, ADVICE_S), default='?')} ({each})" for each in running]
+        choices = [f"-p {min(_ports_of(each), default='?')} ({each})" for each in running]
         raise Failure(f"several clusters run here: choose one by -p or --data: {', '.join(choices)}", USAGE)
     return running[0]
 
 
-def _running() -> list[Path]:
+def running_folders() -> list[Path]:
     """Return the folders of this user's running clusters, also of those with --data."""
-    found = set()
+    return sorted({each for _, each in _folders() if _is_mine(each) and is_running(each)})
+
+
+def remove_pointers(folder: Path) -> None:
+    """Remove pointers to a folder that clusters which were killed have left, unless a cluster runs there."""
+    if is_running(folder):
+        return
+    for temporary, pointed in _folders():
+        if pointed == folder != temporary:
+            with suppress(OSError):
+                (temporary / POINTER).unlink()
+                temporary.rmdir()
+
+
+def _folders() -> Iterator[tuple[Path, Path]]:
+    """Yield this user's temporary folders of clusters, each with the folder of the cluster's data."""
     for temporary in sorted(Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*")):
-        if not _is_mine(temporary):
-            continue
-        folder = temporary
-        with suppress(OSError, ValueError):  # no pointer: the data is in the temporary folder
-            folder = Path((temporary / POINTER).read_text())
-        if _is_mine(folder) and is_running(folder):
-            found.add(folder)
-    return sorted(found)
+        if _is_mine(temporary):
+            folder = temporary
+            with suppress(OSError, ValueError):  # no pointer: the data is in the temporary folder
+                folder = Path((temporary / POINTER).read_text())
+            yield temporary, folder
 
 
 def _is_mine(folder: Path) -> bool:
@@ -161,54 +191,50 @@ def _is_mine(folder: Path) -> bool:
         return False
 
 
-def logs_at(ports: Collection[int]) -> list[Path]:
-    """Return the logs of the nodes of running clusters of this user, for these Kafka ports."""
-    return [Path(node["log"]) for states in _states(ports, "kafka") for node in states]
+def logs_at(addresses: Collection[tuple[str, int]]) -> list[Path]:
+    """Return the logs of the nodes of this user's running clusters that have such a host and port for Kafka."""
+    return [Path(node["log"]) for states in _states(addresses) for node in states]
 
 
 def is_node(process: int) -> bool:
     """Return whether a process is a node of a running cluster of this user."""
-    return any(each["pid"] == process for states in _states(None, "kafka") for each in states)
+    return any(each["pid"] == process for states in _states(None) for each in states)
 
 
-def running_at(kind: str, ports: Collection[int] | None) -> str:
-    """Return which nodes of running clusters answer, for a message; "" if no cluster has such a port.
+def running_at(option: str, addresses: Collection[tuple[str, int]] | None = None) -> str:
+    """Return which nodes of running clusters answer, for a message; "" if none can be meant.
 
-    `kind`: kafka, http or registry. `ports`: None for any cluster.
+    `option`: of ADDRESSES. `addresses`: limits it to clusters with such a host and port for Kafka.
     """
+    name = ADDRESSES[option]
     parts = []
-    for states in _states(ports, kind):
-        answering = [each for each in states if each["state"] == "running"]
-        if any(not each.get(kind) for each in states):  # it was started without a registry
-            continue
-        where = ",".join(each[kind] for each in answering)
-        nodes = ", ".join(str(each["node"]) for each in answering)
-        said = (
-            f"node{'s' if len(answering) > 1 else ''} {nodes} of it: {where}"
-            if answering
-            else "no node of it answers"
+    for states in _states(addresses):
+        if not any(each.get(name) for each in states):
+            continue  # it was started without this service
+        there = [each for each in states if each["state"] == "running" and each.get(name)]
+        nodes = ", ".join(str(each["node"]) for each in there)
+        where = ",".join(each[name] for each in there[: None if option == "-b" else 1])
+        said = f"node {nodes} answers" if len(there) == 1 else f"nodes {nodes} answer"
+        parts.append(
+            f"a `raftlog dev` runs here, {f'{said}: {option} {where}' if there else 'no node of it answers'}"
         )
-        parts.append(f"a `raftlog dev` runs here, {said}")
     return "; ".join(parts)
 
 
-def _states(ports: Collection[int] | None, kind: str) -> list[list[dict[str, Any]]]:
-    """Return the states of the nodes of each cluster with such a port; with None, of all clusters."""
+def _states(addresses: Collection[tuple[str, int]] | None) -> list[list[dict[str, Any]]]:
+    """Return the states of the nodes of each cluster with such a host and port for Kafka; with None, of all."""
+    ports = None if addresses is None else {port for host, port in addresses if host in HERE}
     found = []
-    for folder in _running():
-        with suppress(Failure):
-            states = ask(folder, "status", timeout_s=ADVICE_S)
-            if ports is None or any(_port(each[kind]) in ports for each in states):
-                found.append(states)
+    for folder in running_folders():
+        if ports is None or ports.intersection(_ports_of(folder)):
+            with suppress(Failure):
+                found.append(ask(folder, "status", timeout_s=ADVICE_S))
     return found
 
 
-def _ports_of(folder: Path, timeout_s: float) -> list[int]:
+def _ports_of(folder: Path) -> list[int]:
+    """Return the Kafka ports of a cluster, which need not answer; none if its layout cannot be read."""
     try:
-        return [_port(each["kafka"]) for each in ask(folder, "status", timeout_s=timeout_s)]
-    except Failure:  # it ended meanwhile, or is busy
+        return [*json.loads((folder / LAYOUT).read_text())["kafka"].values()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
-
-
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])

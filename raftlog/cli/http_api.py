@@ -152,6 +152,8 @@ class HttpApi:
 
     def _advice(self, url: str, error: Exception) -> str:
         """Return what may help where no API answers."""
+        from raftlog.cli.dev_nodes import running_at
+
         address = urlsplit(url)
         service = self.service
         where = (
@@ -159,7 +161,7 @@ class HttpApi:
             "`raftlog context add`; -b HOST:PORT asks a node for it"
         )
         if url == service.local:
-            where = _running_dev(service) or f"start one with `raftlog dev`, or {where}"
+            where = running_at(service.option) or f"start one with `raftlog dev`, or {where}"
         if isinstance(error, TimeoutError):  # something listens there
             where = f"the node hangs or is cut off; {SEVERAL}"
         if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
@@ -224,9 +226,3 @@ def _read(content: bytes) -> Any:
         return json.loads(content)
     except ValueError:
         raise Failure("the answer is not JSON: is this raftlog's HTTP API?") from None
-
-
-def _running_dev(service: HttpEndpoint) -> str:
-    from raftlog.cli.dev_nodes import running_at
-
-    return running_at(service.option.removeprefix("--"), None)

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from raftlog.client.metadata import Metadata, TopicMetadata
 
 LOCAL: Final = "localhost:9092"
-HERE: Final = ("localhost", "127.0.0.1", "::1")
 TIMEOUT_S: Final = 10.0
 PROBE_S: Final = 2.0
 """How long a broker may take to say that it is there, once it has not answered a request."""
@@ -162,12 +161,10 @@ class Target:
         return Failure(f"{about}no broker answers at {self.servers} ({error}){advice}", exits.UNREACHABLE)
 
     def _running_dev(self) -> str:
-        """Return which nodes of a `raftlog dev` answer: of one with an address that was tried, or of any."""
+        """Return which nodes of a `raftlog dev` answer: of a cluster with an address that was tried, or of any."""
         from raftlog.cli.dev_nodes import running_at
 
-        if self.is_default:
-            return running_at("kafka", None)
-        return running_at("kafka", [port for host, port in addresses_of(self.servers) if host in HERE])
+        return running_at("-b", None if self.is_default else addresses_of(self.servers))
 
     def _has_a_broker(self) -> bool:
         """Return whether a broker answers a request for which it needs no controller."""

@@ -25,9 +25,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
-from raftlog.cli.dev import PARSERS, _missing_parsers
+from raftlog.cli.client_settings import addresses_of
+from raftlog.cli.dev import PARSERS, _folder, _missing_parsers, _where
 from raftlog.cli.dev_control import SOCKET
-from raftlog.cli.dev_nodes import POINTER, TEMPORARY, folder_of, is_node, logs_at, running_at
+from raftlog.cli.dev_nodes import LAYOUT, POINTER, TEMPORARY, folder_of, is_node, logs_at, running_at
 from raftlog.cli.dev_secure import NATIVE
 from raftlog.cli.doctor import network
 from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE, Failure
@@ -306,15 +307,13 @@ def test_nodes_are_killed_paused_and_started_again_from_another_terminal(
     assert invoke("dev", "status")[0] == NOT_FOUND
     with dev(folder, "--nodes", "1", "--port", str(free_port())) as running:
         assert _states() == ["running"]
-        assert invoke("dev", "kill", "1") == (
-            0,
-            "node 1 killed; `raftlog dev restart 1` starts it again\n",
-            "",
-        )
+        place = next(folder.iterdir())
+        killed = f"node 1 of {place} killed; `raftlog dev restart 1` starts it again\n"
+        assert invoke("dev", "kill", "1") == (0, killed, "")
         assert _states() == ["down"] and refuses(running.bootstrap)
         code, _, said = invoke("dev", "pause", "1")
         assert (code, said) == (1, "raftlog: node 1 does not run; `raftlog dev restart 1` starts it\n")
-        assert invoke("dev", "restart", "1") == (0, "node 1 runs\n", "")
+        assert invoke("dev", "restart", "1") == (0, f"node 1 of {place} runs\n", "")
         assert CommandLine(running.bootstrap)("topic", "list").returncode == 0
         assert invoke("dev", "pause", "1")[0] == 0 and _states() == ["paused"]
         assert "paused already" in invoke("dev", "pause", "1")[2]
@@ -323,7 +322,7 @@ def test_nodes_are_killed_paused_and_started_again_from_another_terminal(
         code, _, said = invoke("dev", "kill", "7")
         assert (code, said) == (NOT_FOUND, "raftlog: there is no node 7: the nodes are 1\n")
         assert invoke("dev", "pause", "1")[0] == 0
-        assert invoke("dev", "stop") == (0, "the cluster has ended\n", "")
+        assert invoke("dev", "stop") == (0, f"the cluster in {place} has ended\n", "")
         assert ended(running.process) == 0 and refuses(running.bootstrap)
     assert not list(folder.iterdir())
 
@@ -362,10 +361,18 @@ def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
             folder_of(None, 0)
         assert refused.value.code == USAGE
         assert f"-p 29092 ({data})" in str(refused.value) and "-p 19092 (" in str(refused.value)
-        assert logs_at([29092]) == [Path("29092.log")] * 2
-        assert running_at("kafka", [29092]) == "a `raftlog dev` runs here, node 2 of it: 127.0.0.1:29093"
-        assert running_at("kafka", [9]) == ""
-        assert running_at("registry", None).endswith(" node 2 of it: http://127.0.0.1:8082")
+        with pytest.raises(Failure) as refused:
+            folder_of(data, 19092)
+        assert refused.value.code == USAGE and "has Kafka's ports 29092, 29093, not 19092" in str(
+            refused.value
+        )
+        assert logs_at([("localhost", 29092)]) == [Path("29092.log")] * 2
+        assert logs_at([("127.0.0.2", 29092)]) == []
+        where = [("127.0.0.1", 29092)]
+        assert running_at("-b", where) == "a `raftlog dev` runs here, node 2 answers: -b 127.0.0.1:29093"
+        assert running_at("--registry", where).endswith("node 2 answers: --registry http://127.0.0.1:29094")
+        assert running_at("--http", where) == ""
+        assert running_at("-b", [("127.0.0.1", 9)]) == ""
         assert is_node(29092) and not is_node(29093)
         monkeypatch.setattr(network, "holder_of", lambda port: (29092, "python"))
         assert "is held by a node of `raftlog dev`" in network._taken("port 1", "x", 1, runs=False).sentence
@@ -373,15 +380,59 @@ def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
         assert code == UNREACHABLE and "raftlog dev" not in said
 
 
+def test_a_cluster_that_hangs_is_found_by_its_port_and_waited_for_as_long_as_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ports are read from its folder: neither it nor another cluster that hangs is asked for them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with ExitStack() as stack:
+        for name, port in {"one": 19092, "two": 29092}.items():
+            place = folder / f"{TEMPORARY}{name}"
+            place.mkdir()
+            (place / LAYOUT).write_text(json.dumps({"kafka": {"1": port}}))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(place / SOCKET))
+            listener.listen()
+        code, _, said = invoke("dev", "status", "-p", "29092", "-m", "0.1")
+        assert code == UNREACHABLE
+        assert said == f"raftlog: the cluster in {place} has not answered for 0.1 s\n"
+        assert _where(place, False, 29092) == " -p 29092"
+    assert _where(place, False, 29092) == ""
+
+
+def test_pointers_of_killed_clusters_to_the_same_folder_are_removed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pointer to a folder in which a cluster runs stays: another cluster is about to be refused there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    data = folder / "data"
+    for name, pointed in {"old": data, "older": data, "other": folder / "elsewhere"}.items():
+        (folder / f"{TEMPORARY}{name}").mkdir()
+        (folder / f"{TEMPORARY}{name}" / POINTER).write_text(str(pointed))
+    data.mkdir()
+    with _answering(data, 19092), _folder(data):
+        assert len(list(folder.glob(f"{TEMPORARY}*"))) == 4
+    (data / SOCKET).unlink()
+    with _folder(data):
+        assert len(list(folder.glob(f"{TEMPORARY}*"))) == 2
+    assert [each.name for each in folder.glob(f"{TEMPORARY}*")] == [f"{TEMPORARY}other"]
+
+
 @contextmanager
 def _answering(place: Path, port: int) -> Iterator[None]:
-    """Answer in a folder as a cluster with a node that is down and a node that runs."""
+    """Answer in a folder as a cluster with a node that is down and a node that runs, without an HTTP API."""
+    (place / LAYOUT).write_text(json.dumps({"kafka": {"1": port, "2": port + 1}}))
     states = [
         {"node": 1, "state": "down", "pid": None, "kafka": f"127.0.0.1:{port}", "log": f"{port}.log"},
-        {"node": 2, "state": "running", "pid": port, "kafka": f"127.0.0.1:{port + 1}", "log": f"{port}.log"},
+        {
+            "node": 2,
+            "state": "running",
+            "pid": port,
+            "kafka": f"127.0.0.1:{port + 1}",
+            "registry": f"http://127.0.0.1:{port + 2}",
+            "log": f"{port}.log",
+        },
     ]
-    for each in states:
-        each["registry"] = f"http://127.0.0.1:808{each['node']}" if port == 29092 else ""
 
     def answer() -> None:
         with suppress(OSError):
@@ -424,13 +475,13 @@ def test_a_cluster_in_the_background_goes_on_until_it_is_stopped(
         again = run(command, text=True)
         assert again.returncode == 1 and "ports are in use" in again.stderr
         assert (data / "dev.sock").stat().st_mode & 0o077 == 0
-        assert _states() == ["running"] and len(logs_at([int(found[1].rpartition(":")[2])])) == 1
+        assert _states() == ["running"] and len(logs_at(addresses_of(found[1]))) == 1
         assert invoke("dev", "kill", "1")[0] == 0
         said = invoke("topic", "list", "-b", found[1], "-m", "1")[2]
         assert "a `raftlog dev` runs here, no node of it answers" in said
     finally:
         stopped = invoke("dev", "stop")
-    assert stopped == (0, "the cluster has ended\n", "") and refuses(found[1])
+    assert stopped == (0, f"the cluster in {data} has ended\n", "") and refuses(found[1])
     until(lambda: not list(folder.glob(f"{TEMPORARY}*")), "the pointer is removed")
     code, _, said = invoke("dev", "status", "--data", str(data))
     assert (code, said) == (UNREACHABLE, f"raftlog: no `raftlog dev` runs in {data}\n")

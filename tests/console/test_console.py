@@ -367,6 +367,23 @@ def test_fault_is_injected_watched_and_healed(page: Any, own_cluster: AdminClust
     assert 409 not in statuses, "the topic of the load is there already"
 
 
+def test_load_that_is_stopped_before_its_topic_is_found_ends_silently(
+    page: Any, own_cluster: AdminCluster
+) -> None:
+    """Its request is aborted: that is no error, and does not stop the load that is started next."""
+    page.goto(f"{own_cluster.admin_url(1)}/#/chaos")
+    page.get_by_role("button", name="Start load").wait_for()
+    held: list[Any] = []
+    page.route("**/v1/topics", lambda route: held.insert(0, route))
+    page.get_by_role("button", name="Start load").click()
+    page.get_by_role("button", name="Stop load").click()
+    page.unroute("**/v1/topics")
+    page.get_by_role("button", name="Start load").click()
+    page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
+    assert page.get_by_role("button", name="Stop load").is_visible()
+    assert not page.locator(".note.bad").count()
+
+
 def test_node_is_cut_off_and_healed_from_the_page_of_another(page: Any, own_cluster: AdminCluster) -> None:
     """Its admin API still answers other nodes, so the page shows the fault and can end it."""
     page.goto(f"{own_cluster.admin_url(1)}/#/chaos")

@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.admin.schema_registry.store import NotLeading, SchemaStore
-from raftlog.base.errors import NotEnoughReplicas, NotLeaderOrFollower
+from raftlog.base.errors import CorruptMessage, KafkaStorageError, NotEnoughReplicas, NotLeaderOrFollower
 from raftlog.base.schema_log import SchemaLogBounds
 from raftlog.base.turns import TurnQueue
 from raftlog.base.types import NO_EPOCH
@@ -394,7 +394,13 @@ def test_odd_schemas_of_others_are_kept_as_they_are(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("failure", "level"),
-    [(ValueError("once"), "error"), (OSError("once"), "error"), (NotLeaderOrFollower(), "warning")],
+    [
+        (ValueError("once"), "error"),
+        (OSError("once"), "error"),
+        (KafkaStorageError(), "error"),
+        (CorruptMessage(), "error"),
+        (NotLeaderOrFollower(), "warning"),
+    ],
 )
 def test_the_store_is_followed_again_after_a_failure(failure: Exception, level: str) -> None:
     """No failure ends the registry of a node silently. A failure that passes after a start is a warning."""

@@ -131,8 +131,9 @@ export function chaos(root, _parts, signal) {
       const { data: all } = await get("/v1/topics", mine);
       if (!all.some((each) => each.topic_name === LOAD_TOPIC)) await post(v3("topics"), { topic_name: LOAD_TOPIC, partitions_count: LOAD_PARTITIONS, configs: [{ name: "retention.ms", value: LOAD_KEPT_MS }] });
     } catch (error) {
-      if (error.status !== 409) return stop(), note(error.message, "bad");
+      if (error.status !== 409 && !mine.aborted) return stop(), note(error.message, "bad");
     }
+    if (mine.aborted) return; // stopped, or the page was left, before the topic was there
     const seen = { felt: [], longest: 0, written: 0, refused: 0, since: new Map() };
     for (let partition = 0; partition < LOAD_PARTITIONS; partition++) write(partition, mine, seen);
     every(LOAD_DRAW_MS, mine, () => {

@@ -14,7 +14,14 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.env import Offload
-from raftlog.base.errors import KafkaError, MessageTooLarge, NotLeaderOrFollower, RecordListTooLarge
+from raftlog.base.errors import (
+    CorruptMessage,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+)
 from raftlog.base.log import get_logger
 from raftlog.base.schema_log import SchemaLogBounds, SchemaLogPort
 from raftlog.base.turns import HasTurns, each_part
@@ -73,10 +80,7 @@ class SchemaStore:
                 await self._log.changed()
             except (KafkaError, OSError) as error:
                 self._wake()
-                is_temporary = (
-                    isinstance(error, KafkaError) and error.retriable
-                )  # as after a start of this node
-                note = log.warning if is_temporary else log.error
+                note = log.warning if _passes(error) else log.error
                 note("schemas_unreadable", offset=self._applied_offset, reason=str(error))
             except Exception:  # the registry stands still until it can go on; the node serves records
                 self._wake()
@@ -200,6 +204,12 @@ class SchemaStore:
             if self._applied_offset >= end_offset:
                 return
             await self._advanced.wait()
+
+
+def _passes(error: Exception) -> bool:
+    """Return whether a failure to read passes by itself, as after a start of this node. Damage does not."""
+    is_damage = isinstance(error, (KafkaStorageError, CorruptMessage))  # a client may retry at another node
+    return isinstance(error, KafkaError) and error.retriable and not is_damage
 
 
 @asynccontextmanager

@@ -115,7 +115,7 @@ def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
         nemesis = Nemesis(scene.testbed, random.Random(2), Steps(()))
         if name.endswith("-coordinator"):
             await scene.coordinate()
-        if name.endswith("-schemas"):
+        if name.endswith("-schema-leader"):
             await scene.make_topic(SCHEMAS_TOPIC)
         for number in range(2):
             await scene.until_whole()
