@@ -116,18 +116,20 @@ async def each_part(
     parts: Iterable[Part],
     answer: Callable[[Part], Result | Awaitable[Result]],
     *,
-    size_of: Callable[[Part], int] = lambda part: 1,
+    size_of: Callable[[Part], int] | None = None,
     at_once: int = PARTS_AT_ONCE,
 ) -> list[Result]:
     """Return what `answer` returns for each part, in their order, and yield to the loop between.
 
-    `size_of` returns the size of a part. `at_once`: their sizes between two turns.
+    `size_of` returns the size of a part, otherwise it is 1. `at_once`: their sizes between two turns.
     """
     done, results = 0, []
     for part in parts:
         result = answer(part)
-        results.append(await result if inspect.isawaitable(result) else result)
-        done += size_of(part)
+        if result is not None and inspect.isawaitable(result):
+            result = await result
+        results.append(result)
+        done += 1 if size_of is None else size_of(part)
         if done >= at_once:
             done = 0
             await of.turns.next()

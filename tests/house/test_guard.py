@@ -95,6 +95,7 @@ OURS = {
     "raftlog/quorum/raft_links.py: raise_failure": "a voter that no longer dials the others must not go on",
     "raftlog/quorum/raft_links.py: self._watch": "each link is looked at under its guard",
     "raftlog/quorum/observer.py: raise_failure": "an observer that no longer follows must not go on",
+    "raftlog/broker/handlers/shared/share_reader.py: self._end_wait": "sets an event",
     "raftlog/quorum/snapshot_sender.py: self._let_go": "lets go of a snapshot",
     "raftlog/quorum/snapshot_sender.py: self._took": "our own disk; observers are served under guards of their own",
     "raftlog/quorum/journal_writer.py: partial(self._done, job, stage)": "our own journal: see `Driver._guarded`",

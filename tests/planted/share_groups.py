@@ -21,6 +21,7 @@ from raftlog.coordinator.share_state.share_state import ShareSnapshot, ShareStat
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
 from raftlog.coordinator.share_state.share_state_requests import WriteState
+from raftlog.replication.partition import Partition
 from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType, DeliveryState, ShareLimits, StateBatch
 from raftlog.sharing.in_flight import InFlightRange, InFlightRanges
 from raftlog.sharing.share_partition import SharePartition
@@ -341,6 +342,20 @@ def keep_what_empty_groups_had(patch: pytest.MonkeyPatch) -> None:
     go_on_after_a_reset(patch)
 
 
+def look_only_behind_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
+    """A fetch takes a log for read that has only records in flight, though some of these were released."""
+
+    def has_nothing_new(led: LedSharePartition, replica: Partition) -> bool:
+        return led.over is None and replica.is_leader and led.machine.end_offset >= replica.high_watermark
+
+    patch.setattr(LedSharePartition, "has_nothing_in", has_nothing_new)
+
+
+def wake_for_nothing_new(patch: pytest.MonkeyPatch) -> None:
+    """A member that waits takes a new record for one that another member got, and waits until its time is over."""
+    patch.setattr(share_reader.ShareReader, "_has_nothing", lambda reader, partition: partition is not None)
+
+
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
 PLANTS = [
@@ -363,6 +378,15 @@ PLANTS = [
     ),
     Plant("share-resets-unseen", "KIP-932 record lost", play, go_on_after_a_reset, 6.0),
     Plant("share-waits-for-aborted", "KIP-932 read_committed", play, wait_behind_aborted_records, 6.0),
+    Plant("share-released-unseen", "KIP-932 record lost", play, look_only_behind_what_is_in_flight, 6.0),
+    Plant(
+        "share-wakes-lost",
+        "KIP-932 record late",
+        play,
+        wake_for_nothing_new,
+        6.0,
+        test="tests/node/test_share_waits.py::test_a_member_that_was_woken_in_vain_is_woken_again",
+    ),
     Plant("share-live-snapshots-pruned", "KIP-932 state lost", play, prune_up_to_the_newest_snapshot, 6.0),
     Plant(
         "share-offsets-set-unheard",

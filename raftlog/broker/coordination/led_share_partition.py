@@ -40,6 +40,7 @@ from raftlog.broker.coordination.share_record import ShareRecord
 from raftlog.broker.coordination.share_state_client import StoredState
 from raftlog.coordinator.share_state.share_state import NO_COUNT, SharePartitionKey
 from raftlog.records.batch import Buffer, iter_headers
+from raftlog.replication.partition import Partition
 from raftlog.sharing.dead_letter import DeadLetters
 from raftlog.sharing.delivery import (
     Acknowledgement,
@@ -115,6 +116,8 @@ class LedSharePartition(Guard):
         self.state_epoch = -1
         """The epoch of the state that was read: it rises when an administrator sets the start offset."""
         self._machine: SharePartition | None = None
+        self._limits_of: GroupConfig | None = None
+        """The configs from which the machine has its limits."""
         self._loading = asyncio.Lock()
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         """The requests that wait for each write."""
@@ -175,7 +178,9 @@ class LedSharePartition(Guard):
         if self.over is not None:
             raise type(self.over)(self.over.message)
         assert self._machine is not None, "load it first"
-        self._machine.limits = share_limits(self._config())
+        config = self._config()
+        if config is not self._limits_of:
+            self._limits_of, self._machine.limits = config, share_limits(config)
         return self._machine
 
     def summary(self) -> InFlightSummary | None:
@@ -207,6 +212,16 @@ class LedSharePartition(Guard):
         return self._machine is None or not any(each.is_held or each.pending for each in self._machine.ranges)
 
     # -- reading the log -----------------------------------------------------------------------------------
+
+    def has_nothing_in(self, replica: Partition) -> bool:
+        """Return whether a log has no record after those in flight, and none of these is available.
+
+        False unless this belongs to the leadership of now: then a fetch has to look.
+        """
+        if self.over is not None or not replica.is_leader or replica.leader_epoch != self.leader_epoch:
+            return False
+        end_offset = replica.last_stable_offset if self.read_committed else replica.high_watermark
+        return self.machine.next_fetch_offset() >= end_offset
 
     def begin_read(self, wake: Callable[[], None]) -> bool:
         """Let a fetch have this to itself, from reading the log to acquiring. If another has it, call `wake` later."""
@@ -287,7 +302,7 @@ class LedSharePartition(Guard):
         """Drop what the log no longer has."""
         if self.machine.advance_log_start(log_start_offset):
             self._changed()
-        self._settle()
+            self._settle()
 
     def end(self, error: KafkaError) -> None:
         """Answer all waiting and further requests with `error`. The object is finished."""

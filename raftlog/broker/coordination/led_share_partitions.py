@@ -7,7 +7,7 @@ the written state. The share sessions of their members are here too, since the e
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from itertools import islice
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from raftlog.base.errors import KafkaError, NotLeaderOrFollower, PolicyViolation
 from raftlog.broker.coordination.dead_letters import DeadLetterWriter
 from raftlog.broker.coordination.led_share_partition import LedSharePartition, StateStore
-from raftlog.broker.coordination.share_group_configs import find_first_offset, share_config
+from raftlog.broker.coordination.share_group_configs import ShareConfig, find_first_offset
 from raftlog.broker.coordination.share_record import ShareRecord
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import find_replica, locate
@@ -60,7 +60,7 @@ class LedSharePartitions:
         self._store = store
         self._letters = DeadLetterWriter(broker)
         self.record = ShareRecord(self.sessions.has_group, broker.env.wall_clock_ms)
-        self._led: dict[SharePartitionKey, LedSharePartition] = {}
+        self._led: OrderedDict[SharePartitionKey, LedSharePartition] = OrderedDict()
         self._watchers: dict[SharePartitionKey, dict[Callable[[], None], None]] = {}
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class LedSharePartitions:
     def _used(self, led: LedSharePartition, replica: Partition) -> LedSharePartition:
         led.advance_log_start(replica.log_start_offset)
         if self._led.get(led.key) is led:
-            self._led[led.key] = self._led.pop(led.key)  # the last to be looked at for room
+            self._led.move_to_end(led.key)  # the last to be looked at for room
         return led
 
     async def get(self, key: SharePartitionKey, *, checked: bool = False) -> LedSharePartition:
@@ -138,7 +138,7 @@ class LedSharePartitions:
                 key,
                 replica.leader_epoch,
                 self._store,
-                config=partial(share_config, self._broker, key.group_id, key.topic_id),
+                config=ShareConfig(self._broker, key.group_id, key.topic_id),
                 changed=partial(self.changed, key),
                 record=self.record,
             )

@@ -1,6 +1,6 @@
 """Group configs that the leader of a share partition applies, and the group's first offset (KIP-932, KIP-1240).
 
-Group configs may change at any time, so callers read them at each use.
+Group configs may change at any time, so callers read them at each use. `ShareConfig` makes that cheap.
 """
 
 from __future__ import annotations
@@ -35,6 +35,30 @@ def share_config(broker: LocalBroker, group_id: str, topic_id: UUID | None = Non
     ):
         return replace(config, errors_deadletterqueue_topic_name="")
     return config
+
+
+class ShareConfig:
+    """The group configs in force for a topic, as `share_config` returns them: the same object until any change."""
+
+    __slots__ = ("_broker", "_found", "_found_in", "_group_id", "_topic_id")
+
+    def __init__(self, broker: LocalBroker, group_id: str, topic_id: UUID) -> None:
+        self._broker, self._group_id, self._topic_id = broker, group_id, topic_id
+        self._found_in: tuple[object, ...] = ()
+        self._found: GroupConfig | None = None
+
+    def __call__(self) -> GroupConfig:
+        image, node = self._broker.image(), self._broker.config
+        known = self._found_in
+        if (
+            self._found is None
+            or known[0] is not image.configs
+            or known[1] is not image.features
+            or known[2] is not node
+        ):
+            self._found_in = image.configs, image.features, node
+            self._found = share_config(self._broker, self._group_id, self._topic_id)
+        return self._found
 
 
 def share_limits(config: GroupConfig) -> ShareLimits:

@@ -72,6 +72,10 @@ ANSWERED: Final = frozenset(
 """The errors of a partition that members know. With any other there are no records for now."""
 
 
+Opened = LedSharePartition | KafkaError
+"""A share partition that is in use, or the reason why it cannot be."""
+
+
 class Found(NamedTuple):
     """The result of a ShareFetch for a partition: an error, or records and the offsets in them that were acquired."""
 
@@ -99,7 +103,7 @@ class ShareReader:
         self._broker = broker
         self._request = request
         self._session = session
-        self._until: float = asyncio.get_running_loop().time() + max(0, message.max_wait) / 1_000
+        self._max_wait_s: float = message.max_wait / 1_000
         self._asked = AcquireRequest(
             message.member_id,
             max(0, message.max_records),
@@ -112,42 +116,70 @@ class ShareReader:
         self._max_bytes = 0
         """The limit of a pass, from that and the memory for responses."""
         self._woken = asyncio.Event()
-        self._wake = self._woken.set
-        self._parked: dict[Partition, SharePartitionKey] = {}
+        self._news = set[Partition | None]()
+        """The partitions that woke it since the last pass began; None: anything else did."""
+        self._is_over = message.max_wait <= 0
+        """Whether the time to wait is over."""
+        self._parked: dict[Partition, LedSharePartition] = {}
         self._errors: dict[SharedPartition, KafkaError] = {}
         self._size_bytes = 0
         self._is_short = False
         """Whether memory for responses is short: not even a single batch may be larger than the room."""
 
-    def wake(self, partition: Partition) -> None:
-        """Read again: the high watermark of a partition moved, or its replica no longer serves."""
-        self._wake()
+    def wake(self, partition: Partition | None = None) -> None:
+        """Read again: the high watermark of a partition moved, or its replica no longer serves.
+
+        Without a partition, records became available again, another fetch has read, or the session has ended.
+        """
+        self._news.add(partition)
+        self._woken.set()
+
+    def _end_wait(self) -> None:
+        self._is_over = True
+        self._woken.set()
 
     async def read(self) -> dict[SharedPartition, Found]:
         """Return what has records for the member, which are locked, and what has an error.
 
         Raises ShareSessionNotFound if the session ends meanwhile.
         """
-        self._session.at_end = self._wake
+        self._session.at_end = self.wake
+        timer = asyncio.get_running_loop().call_later(max(0.0, self._max_wait_s), self._end_wait)
         try:
             while True:
-                self._woken.clear()
-                found = await self._pass(is_last=self._left_s() <= 0 or not self._session.partitions)
+                self._begin_to_wait()
+                found = await self._pass(is_last=self._is_over or not self._session.partitions)
                 if found is not None:
                     return found
-                try:
-                    async with asyncio.timeout(self._left_s()):
-                        await self._woken.wait()
-                except TimeoutError:
-                    pass
+                if not await self._may_find_more():
+                    return {}
         finally:
+            timer.cancel()
             self._session.at_end = None
-            for partition, key in self._parked.items():
+            for partition, led in self._parked.items():
                 partition.unpark(self)
-                self._broker.share_partitions.unwatch(key, self._wake)
+                self._broker.share_partitions.unwatch(led.key, self.wake)
 
-    def _left_s(self) -> float:
-        return float(self._until - asyncio.get_running_loop().time())
+    def _begin_to_wait(self) -> None:
+        self._woken.clear()
+        self._news.clear()
+
+    async def _may_find_more(self) -> bool:
+        """Wait, and return whether another pass may find more than the last; False once the time is over.
+
+        A record wakes all members that wait for its partition, and the first of them acquires it.
+        """
+        while True:
+            await self._woken.wait()
+            if not all(map(self._has_nothing, self._news)):
+                return True
+            if self._is_over:
+                return self._size_bytes > 0 or self._is_short
+            self._begin_to_wait()
+
+    def _has_nothing(self, partition: Partition | None) -> bool:
+        led = None if partition is None else self._parked.get(partition)
+        return partition is not None and led is not None and led.has_nothing_in(partition)
 
     # -- a pass over the partitions ------------------------------------------------------------------------
 
@@ -160,7 +192,10 @@ class ShareReader:
         refused = await refused_topics(self._broker, self._request, partitions)
         reads: list[_Read] = []
         try:
-            opened = await together(env, partitions, partial(self._open, refused))
+            at_hand = await each_part(env, partitions, partial(self._at_hand, refused))
+            opened: list[tuple[SharedPartition, Any]] = list(zip(partitions, at_hand, strict=True))
+            if None in at_hand:
+                opened = [(part[0], led) for part, led in await together(env, opened, self._open)]
             await each_part(env, opened, lambda each: self._begin_read(*each, reads))
             reads = await self._read_cold(reads)
             self._check_session()
@@ -222,17 +257,19 @@ class ShareReader:
         if self._session not in sessions or not self._request.is_awaited:
             raise ShareSessionNotFound("the share session has ended")
 
-    def _open(self, refused: Mapping[UUID, KafkaError], partition: SharedPartition) -> Any:
-        """Return a share partition that is in use, or an error, or a coroutine that looks at the state first."""
+    def _at_hand(self, refused: Mapping[UUID, KafkaError], partition: SharedPartition) -> Opened | None:
+        """Return a share partition that is in use, or an error; None if its state is to be looked at first."""
         if partition[0] in refused:
             return refused[partition[0]]
         if not self._session.is_checked(partition):
-            return self._get(partition)
+            return None
         try:
-            led = self._broker.share_partitions.at_hand(self._key(partition))
+            return self._broker.share_partitions.at_hand(self._key(partition))
         except KafkaError as error:
             return error.with_traceback(None)
-        return self._get(partition) if led is None else led
+
+    def _open(self, part: tuple[SharedPartition, Opened | None]) -> Any:
+        return self._get(part[0]) if part[1] is None else part[1]
 
     async def _get(self, partition: SharedPartition) -> LedSharePartition:
         """Return a share partition. A member that is new here may come after an administrator has set its offsets."""
@@ -244,23 +281,20 @@ class ShareReader:
     def _key(self, partition: SharedPartition) -> SharePartitionKey:
         return SharePartitionKey(self._session.key.group_id, *partition)
 
-    def _begin_read(
-        self, partition: SharedPartition, led: LedSharePartition | KafkaError, reads: list[_Read]
-    ) -> None:
+    def _begin_read(self, partition: SharedPartition, led: Opened, reads: list[_Read]) -> None:
         """Read a partition from its next available offset on, unless there is nothing to acquire."""
         try:
             if isinstance(led, KafkaError):
                 raise led
             replica = self._broker.share_partitions.replica(self._key(partition))
-            self._park(partition, replica)
+            self._park(replica, led)
             machine = led.machine
-            offset = machine.next_fetch_offset()
             left = self._max_bytes - self._size_bytes
-            end_offset = replica.last_stable_offset if led.read_committed else replica.high_watermark
-            if machine.is_full or offset >= end_offset or (left <= 0 and reads):
+            if led.has_nothing_in(replica) or machine.is_full or (left <= 0 and reads):
                 return
-            if not led.begin_read(self._wake):
+            if not led.begin_read(self.wake):
                 return
+            offset = machine.next_fetch_offset()
             limit, min_one = min(left, PARTITION_MAX_BYTES), not (reads or self._is_short)
             read = self._read(partition, replica, led, offset=offset, limit=limit, min_one=min_one)
         except KafkaError as error:
@@ -304,11 +338,11 @@ class ShareReader:
         cold = ColdRead(entry, read, limit=limit, end_offset=end_offset, min_one=min_one, for_consumer=True)
         return _Read(partition, led, offset, read, cold)
 
-    def _park(self, partition: SharedPartition, replica: Partition) -> None:
+    def _park(self, replica: Partition, led: LedSharePartition) -> None:
         if replica not in self._parked:
-            self._parked[replica] = key = self._key(partition)
             replica.park(self)
-            self._broker.share_partitions.watch(key, self._wake)
+            self._broker.share_partitions.watch(led.key, self.wake)
+        self._parked[replica] = led
 
     def _fail(self, partition: SharedPartition, error: KafkaError) -> None:
         """Note an error for the response, if it is one that members know."""
@@ -329,7 +363,7 @@ class ShareReader:
             return None
         if not acquired:
             if each.led.machine.next_fetch_offset() > each.offset:
-                self._wake()  # what was read is not to be delivered, and more may follow
+                self.wake()  # what was read is not to be delivered, and more may follow
             return None
         left = self._asked.max_records - sum(it.last_offset - it.first_offset + 1 for it in acquired)
         self._asked = self._asked._replace(max_records=max(0, left))

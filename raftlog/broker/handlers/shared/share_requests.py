@@ -76,13 +76,15 @@ async def acknowledge(broker: BrokerContext, request: RequestContext, message: A
             said.setdefault((topic_id, each.partition_index), []).extend(each.acknowledgement_batches)
 
     await each_part(broker.env, named_partitions(message), lambda each: note(*each))
-    refused = await refused_topics(broker, request, said)
-    ended = await together(
-        broker.env,
-        said.items(),
-        partial(_acknowledge, broker, message, refused),
-        size_of=lambda part: len(part[1]),
-    )
+    ended: list[tuple[Any, Any]] = []
+    if said:
+        refused = await refused_topics(broker, request, said)
+        ended = await together(
+            broker.env,
+            said.items(),
+            partial(_acknowledge, broker, message, refused),
+            size_of=lambda part: len(part[1]),
+        )
     if message.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.release_members([session_key(message)])
     return {part[0]: outcome for part, outcome in ended}
@@ -129,13 +131,17 @@ async def refused_topics(
     """Return the errors of topics that are unknown, or that the sender may not read."""
     names, known, refused = broker.image().topic_names, dict[UUID, str](), dict[UUID, KafkaError]()
 
-    def look_up(topic_id: UUID, _: int) -> None:
-        if topic_id in names:
-            known[topic_id] = names[topic_id]
-        elif topic_id not in refused:
+    def look_up(partition: SharedPartition) -> None:
+        topic_id = partition[0]
+        if topic_id in known or topic_id in refused:
+            return
+        name = names.get(topic_id)
+        if name is None:
             refused[topic_id] = UnknownTopicId()
+        else:
+            known[topic_id] = name
 
-    await each_part(broker.env, partitions, lambda each: look_up(*each))
+    await each_part(broker.env, partitions, look_up)
     may_read = await among(
         broker, request, Operation.READ, TOPIC, frozenset(known.values()), log_if_denied=True
     )
