@@ -137,7 +137,7 @@ HOMES: dict[str, frozenset[str]] = {
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
     "fastavro": frozenset({"tables"}),
-    "google": frozenset({"tables"}),
+    "google": frozenset({"schemas", "tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
     "pydantic": frozenset({"tables"}),
