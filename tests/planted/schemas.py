@@ -143,17 +143,6 @@ def read_on_under_any_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchemaReader, "_read_all", read_on)
 
 
-def apply_past_truncations(patch: pytest.MonkeyPatch) -> None:
-    """A registry whose replica was truncated goes on at the new end, with the schemas that were cut off."""
-    apply_committed = SchemaStore._apply_committed
-
-    async def go_on(self: Any) -> None:
-        self._applied_offset = min(self._applied_offset, self._log.bounds().log_end_offset)
-        await apply_committed(self)
-
-    patch.setattr(SchemaStore, "_apply_committed", go_on)
-
-
 PLANTS = [
     Plant(
         "schemas-leader-unconfirmed",
@@ -190,8 +179,5 @@ PLANTS = [
         play_truncated,
         read_on_under_any_leader,
         5.0,
-    ),
-    Plant(
-        "schemas-kept-when-truncated", "records that are gone", play_truncated, apply_past_truncations, 5.0
     ),
 ]

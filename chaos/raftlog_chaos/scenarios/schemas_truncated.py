@@ -164,14 +164,12 @@ class TruncatedSchemas(Schemas):
         for each in readers:
             await self.compared(each)
         self.cluster.invariants.excuse(SCHEMAS_TOPIC)
-        self.cluster.crash(leader)
-        self.cluster.pause(other)
+        self.cluster.crash(leader, other)
         self.cluster.resume(stale)
         await self.cluster.until(lambda: self._leader() == stale, SERVED_S, f"node {stale} leads")
         await self.configure("min.insync.replicas", "1")
         await self.register_new("new", self.chance.randrange(lost, MOST_LOST + 1))
-        self.cluster.resume(other)
-        self.cluster.start(leader)
+        self.cluster.start(leader, other)
         for each in readers:
             await self.compared(each)
         self.lost = lost
