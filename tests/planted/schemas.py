@@ -143,6 +143,15 @@ def read_on_under_any_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchemaReader, "_read_all", read_on)
 
 
+def trust_the_length_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    """A registry keeps schemas that an unclean election has lost if its replica is as long as before again."""
+
+    async def was_replaced(self: SchemaStore, bounds: SchemaLogBounds) -> bool:
+        return False
+
+    patch.setattr(SchemaStore, "_was_replaced", was_replaced)
+
+
 PLANTS = [
     Plant(
         "schemas-leader-unconfirmed",
@@ -179,5 +188,13 @@ PLANTS = [
         play_truncated,
         read_on_under_any_leader,
         5.0,
+    ),
+    Plant(
+        "schemas-kept-when-truncated",
+        "records that are gone",
+        play_truncated,
+        trust_the_length_of_the_log,
+        5.0,
+        test="tests/schemas/test_store.py::test_a_log_that_was_truncated_and_has_grown_again_is_read_anew",
     ),
 ]
