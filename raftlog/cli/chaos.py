@@ -209,16 +209,19 @@ class Session:
         folder = run_folder.new_folder(self._options.out, case.name, datetime.now(UTC))
         run_folder.write_config(folder, case, testbed=kind.name, seed=self._seed, version=__version__)
         try:
-            testbed = await kind.open(
-                folder / run_folder.NODES,
-                nodes=case.nodes,
-                settings=case.settings,
-                seed=self._seed,
-                secured=case.secured,
-            )
+            return await self._run_at(kind, case, screen, folder)
         except Unavailable:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+
+    async def _run_at(self, kind: TestbedKind, case: Case, screen: Screen, folder: Path) -> Finished:
+        testbed = await kind.open(
+            folder / run_folder.NODES,
+            nodes=case.nodes,
+            settings=case.settings,
+            seed=self._seed,
+            secured=case.secured,
+        )
         header = Header(
             place=kind.name,
             workload="log",

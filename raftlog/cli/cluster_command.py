@@ -6,6 +6,7 @@ The options that all of them share are added here, once, and so is the way in wh
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, nullcontext
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from raftlog.cli import contexts
-from raftlog.cli.exits import Failure
+from raftlog.cli.exits import INTERRUPTED, OK, Failure
 from raftlog.cli.rows import Form
 from raftlog.cli.target import LOCAL, TIMEOUT_S, Target
 
@@ -141,6 +142,9 @@ def add_command(
                 code = body(reached, **given) or 0
         except Failure as failure:
             raise contexts.named(failure, getattr(reached, "file", None)) from None
+        name = contexts.name_of(getattr(reached, "file", None))
+        if name and code not in (OK, INTERRUPTED):  # it printed its errors itself
+            print(f"raftlog: the cluster is that of context {name}", file=sys.stderr)
         raise typer.Exit(code)
 
     own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]

@@ -81,12 +81,18 @@ def file_of(named: str, file: Path | None, *, is_addressed: bool) -> Path | None
     return existing(name) if name else None
 
 
-def named(failure: Failure, file: Path | None) -> Failure:
-    """Return a failure that names the context in its message, if `file` is of a context."""
+def name_of(file: Path | None) -> str:
+    """Return the name of the context whose file it is; "" for another file."""
     if file is None or file.parent != folder() / "contexts":
-        return failure
-    name = file.name.removesuffix(SUFFIX)
-    return Failure(f"{failure} (context {name})", failure.code, details=failure.details)
+        return ""
+    return file.name.removesuffix(SUFFIX)
+
+
+def named(failure: Failure, file: Path | None) -> Failure:
+    """Return the failure with the context in its message, if `file` is of a context."""
+    if name := name_of(file):
+        failure.args = (f"{failure} (context {name})",)
+    return failure
 
 
 def read_http(path: Path | None) -> Mapping[str, str]:

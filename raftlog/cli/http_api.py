@@ -167,7 +167,8 @@ class HttpApi:
         if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
             where = f"if it uses TLS, use {service.option} https://{address.netloc}"
             if speaks_kafka((address.hostname or "", address.port or 80)):
-                where = f"Kafka answers there: name a port of the {service.what}, such as in {service.local}"
+                port = urlsplit(service.local).port
+                where = f"Kafka answers there: name a port of the {service.what}, such as {port}"
         return where
 
     def _why_nobody(self) -> str:

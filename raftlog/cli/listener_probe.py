@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import ExitStack
 from typing import Final
 
 PROBE_S: Final = 1.0
 """For each of two short conversations with a listener."""
 SAY: Final = "name your client's settings (security.protocol and so on) with -F FILE"
+NOT_KAFKA: Final = "HTTP answers there, not Kafka: name a Kafka port, such as 9092"
 
 
 def why_closed(servers: str) -> str:
@@ -17,23 +19,29 @@ def why_closed(servers: str) -> str:
         host, _, port = each.strip().rpartition(":")
         try:
             address = host.strip("[]"), int(port)
-            if _speaks_tls(address):
+            over_tls = _speaks_tls(address)
+            if _speaks_http(address, over_tls=over_tls):
+                return NOT_KAFKA
+            if over_tls:
                 return f"its listener uses TLS: {SAY}"
-            if _speaks_http(address):
-                return "HTTP answers there, not Kafka: name a Kafka port, such as 9092"
             return f"its listener requires a login: {SAY}" if _wants_login(address) else ""
         except (OSError, ValueError):
             continue
     return ""
 
 
-def _speaks_tls(address: tuple[str, int]) -> bool:
-    """Return whether a TLS handshake gets an answer in TLS. No data is sent on it, so no certificate is checked."""
+def _unverified() -> ssl.SSLContext:
+    """Return a client's side of TLS that checks no certificate: no secret is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def _speaks_tls(address: tuple[str, int]) -> bool:
+    """Return whether a TLS handshake gets an answer in TLS."""
     with socket.create_connection(address, PROBE_S) as connected:
         try:
-            with context.wrap_socket(connected):
+            with _unverified().wrap_socket(connected):
                 return True
         except ssl.SSLError as error:
             return "ALERT" in (error.reason or "")  # as from a server that demands a certificate
@@ -41,12 +49,15 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
             return False
 
 
-def _speaks_http(address: tuple[str, int]) -> bool:
+def _speaks_http(address: tuple[str, int], *, over_tls: bool) -> bool:
     """Return whether a request in HTTP gets an answer in HTTP."""
-    with socket.create_connection(address, PROBE_S) as connected:
+    with ExitStack() as stack:
+        connected = stack.enter_context(socket.create_connection(address, PROBE_S))
         try:
+            if over_tls:
+                connected = stack.enter_context(_unverified().wrap_socket(connected))
             connected.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            return connected.recv(5, socket.MSG_WAITALL) == b"HTTP/"
+            return connected.makefile("rb").read(5) == b"HTTP/"
         except OSError:
             return False
 

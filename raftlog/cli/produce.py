@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 import typer
 
@@ -28,6 +28,7 @@ from raftlog.cli.refusals import not_authorized
 from raftlog.cli.target import Target, code_of, words_of
 from raftlog.client.errors import Refused, Unreachable
 from raftlog.client.producer import ALL, Failed, Producer, size_of
+from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import new_record
 from raftlog.records.compression import CODEC_NAMES
 
@@ -214,6 +215,22 @@ class Sender:
             self._is_new = found.error_code == UnknownTopicOrPartition.code
         if not self._is_new:
             self._open()
+        elif self._partition > 0:
+            self._check_future_partition()
+
+    def _check_future_partition(self) -> None:
+        """Raise Failure if the topic would not have the partition, before a record creates it."""
+        timeout_ms = int(self._target.timeout_s * 1000)
+
+        def build(make: Any) -> Any:
+            topic = make.CreatableTopic(
+                name=self._topic, num_partitions=-1, replication_factor=-1, assignments=(), configs=()
+            )
+            return make.CreateTopicsRequest(topics=(topic,), timeout=timeout_ms, validate_only=True)
+
+        (found,) = self._target.ask(ApiKey.CREATE_TOPICS, build).topics
+        if found.num_partitions > 0:  # else the first record shows the reason
+            self._check_partition(range(found.num_partitions))
 
     def _open(self) -> Producer:
         """Return the producer, after it created the topic if there was none. Raise Failure."""
@@ -223,7 +240,7 @@ class Sender:
             if self._is_new and self.announces:
                 count = len(self._producer.partitions)
                 many = "1 partition" if count == 1 else f"{count} partitions"
-                print(f"topic {self._topic} is new: created with {many}", file=sys.stderr)
+                print(f"topic {self._topic} is new, with {many}", file=sys.stderr)
             self._check_partition(self._producer.partitions)
         return self._producer
 
@@ -291,6 +308,8 @@ class Sender:
     def finish(self) -> int:
         """Send the rest, unless the cluster accepts no more records; report lost records and return the exit code."""
         if self._producer is None:
+            if self.announces:
+                print(f"topic {self._topic} does not exist, and no record came to create it", file=sys.stderr)
             return 0
         if not self._ended:
             try:

@@ -92,7 +92,7 @@ def get(
     }
     print_object({name: value for name, value in about.items() if value not in (None, [])}, form)
     print()
-    print(*map(printable, _indented(text).split("\n")), sep="\n")
+    print(*(printable(line.expandtabs(4)) for line in _indented(text).split("\n")), sep="\n")
 
 
 @http_verb(schema, "versions", prints_rows=True, service=SCHEMA_REGISTRY)

@@ -2,7 +2,8 @@
 
 A value goes out where its name is that of a secret, and so does each value that the command itself knows. Lines of
 JSON are parsed, so their other fields stay. In other lines nothing marks the end of a value: the rest of the line goes
-out, with the lines that continue it. What cannot be recognized stays: a password in a topic's name.
+out, with the lines that continue it. After a name and a space, as in `password hunter2`, only a word goes out that is
+no word of English. What cannot be recognized stays: a password in a topic's name, or `password swordfish`.
 
 Every pattern has bounds, and long lines are cut first: the time grows with the length of a text, whatever is in it.
 """
@@ -56,6 +57,22 @@ _COUNTED: Final = re.compile(r"(?i)tokens\Z")
 _NO_SECRET: Final = re.compile(r"""(?i)\s{0,20}["']?(?:true|false|null|none)["']?\s{0,20}(?:\Z|[,}\]])""")
 _NUMBER: Final = re.compile(r"\s{0,20}[0-9]{1,20}\s{0,20}(?:\Z|[,}\]])")
 _HEADER: Final = re.compile(r"(?i)\b(bearer|basic)\s{1,20}\S{6,}")
+_SAID: Final = re.compile(
+    rf"""(?i)(?:{_WORDS})(?P<more>[^\s=:>,"'\\()\[\]{{}}]{{0,200}}+)\s{{1,20}}+"""
+    r"""(?:(?:is|was|be|to|set|key)\s{1,20}+){0,3}+(?=(?P<value>\S{4,}))"""
+)
+"""A name, and a word after it: `password is hunter2`."""
+_PLAIN: Final = re.compile(
+    r"[-/._]*[A-Za-z]+(?:[-'./_,:]+[A-Za-z]+)*|[A-Za-z_][\w.-]*=[^=].*|\d{1,3}(?:,\d{3})+|"
+    r"[A-Z]{2,5}-[\d-]+|(?i:(?:scram-)?(?:sha|hs|rs)-?\d+)"
+)
+"""A word of a text, a path, a name with its value, a long number, `KIP-48`, an algorithm."""
+_PUNCTUATION: Final = ".,;:!?()[]{}<>\"'`"
+_VOTER: Final = r"\d{1,10}@[^\s@,]+:\d{1,5}(?::[\w-]{1,40})?"
+_QUORUM: Final = re.compile(rf"(?:[\w.-]*=)?{_VOTER}(?:,{_VOTER})*[.;)\]]*")
+"""The value of controller.quorum.voters, `1@a:9093,2@b:9093`, which has no logins."""
+_PRINCIPAL: Final = re.compile(r"(?:[^:]*\W)?(?:User|Group|mailto):[^:]*")
+_HOST: Final = re.compile(r"(?!(?:sha256|sha512):)(?:[A-Za-z\[]|\d+\.\d+\.\d+\.\d+)")
 _PART_OF_KEY: Final = re.compile(r"\s{0,20}[A-Za-z0-9+/=]{48,}\s*")
 _KEY_BEGINS: Final = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY")
 _KEY_ENDS: Final = "-----END"
@@ -164,15 +181,41 @@ def _is_harmless(name: str, value: str) -> bool:
 
 def _without_logins(line: str) -> str:
     """Return a line without the logins of URLs and of headers."""
-    line = _HEADER.sub(rf"\1 {OUT}", line)
-    if "://" not in line or "@" not in line:
+    line = "".join(_without_said(_HEADER.sub(rf"\1 {OUT}", line)))
+    if "@" not in line:
         return line
     return "".join(_without_login(each) for each in re.split(r"(\s+)", line))
 
 
+def _without_said(line: str) -> Iterator[str]:
+    """Yield the parts of a line without words that follow the name of a secret and look like its value."""
+    done = 0
+    for found in _SAID.finditer(line):
+        value = found["value"].strip(_PUNCTUATION)
+        is_count = _COUNTED.search(found[0].rstrip()) is not None and value.isdecimal()
+        if len(value) >= MIN_CHARS and not _PLAIN.fullmatch(value) and not is_count:
+            begin = line.index(value, found.end())
+            yield line[done:begin] + OUT
+            done = begin + len(value)
+    yield line[done:]
+
+
 def _without_login(word: str) -> str:
+    """Return a word without the login of a URL, or of `user:password@host`."""
     start, end = word.find("://"), word.rfind("@")
-    return word if start < 0 or end < start else f"{word[: start + 3]}{OUT}{word[end:]}"
+    if 0 <= start < end:
+        return f"{word[: start + 3]}{OUT}{word[end:]}"
+    return "".join(_without_bare_login(each) for each in re.split(r"""(["'`<>])""", word))
+
+
+def _without_bare_login(word: str) -> str:
+    end = word.rfind("@")
+    start = word.find(":", 0, max(end, 0))
+    if start < 0 or not _HOST.match(word, end + 1):
+        return word
+    if _QUORUM.fullmatch(word) or _PRINCIPAL.fullmatch(word, 0, end):
+        return word
+    return f"{word[: start + 1]}{OUT}{word[end:]}"
 
 
 def values_without_secrets(found: Any, known: Collection[str] = ()) -> Any:

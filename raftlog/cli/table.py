@@ -24,7 +24,7 @@ from raftlog.tables.formats import Format
 if TYPE_CHECKING:
     from raftlog.tables.job import Committed, Destination, Job
 
-INSTALL: Final = "this needs the packages of raftlog[table]: pip install 'raftlog[table]'"
+INSTALL: Final = "this needs the packages of raftlog[table]: pip install '.[table]' in a checkout"
 GROUP: Final = "raftlog-table"
 
 table = noun("Write topics to Delta or Iceberg tables, each record exactly once.")

@@ -30,7 +30,7 @@ from raftlog.cli import exits
 from raftlog.cli.client_settings import PROTOCOLS, addresses_of, checked_options, dialer_of, read_file
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import SEVERAL
-from raftlog.cli.listener_probe import why_closed
+from raftlog.cli.listener_probe import NOT_KAFKA, why_closed
 from raftlog.cli.refusals import not_authorized
 from raftlog.client.errors import NotConnected, Refused, Unreachable
 from raftlog.protocol.apis import ApiKey
@@ -143,7 +143,7 @@ class Target:
         if isinstance(error, KafkaError):
             return refusal(error, about, needs=needs)
         if isinstance(error, Refused):
-            return Failure(str(error), exits.DENIED)
+            return Failure(str(error), exits.UNREACHABLE if error.reason == NOT_KAFKA else exits.DENIED)
         if broker is not None and self.cluster.knows(broker):
             about = about.removeprefix(f"broker {broker}: ")
             return Failure(f"{about}broker {broker} does not answer ({error})", exits.UNREACHABLE)

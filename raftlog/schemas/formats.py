@@ -53,7 +53,7 @@ def demand_package(kind: Kind) -> None:
         package = PACKAGES[kind].replace("_", "-")
         raise SchemaError(
             MISSING_PACKAGE,
-            f"schemas of type {kind} need the package {package}: pip install 'raftlog[schema]'",
+            f"schemas of type {kind} need the package {package}: pip install '.[schema]' in a checkout",
         )
 
 

@@ -84,6 +84,8 @@ class InFlightRanges:
 
     def overlapping(self, first_offset: int, end_offset: int) -> Iterator[InFlightRange]:
         """Yield the ranges that have any of these offsets. They must not change their bounds meanwhile."""
+        if first_offset >= end_offset:
+            return
         at = max(self._index(first_offset), 0)
         while at < len(self._ranges) and self._ranges[at].first_offset < end_offset:
             yield self._ranges[at]

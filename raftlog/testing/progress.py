@@ -3,7 +3,8 @@
 Two kinds of progress count. The state that the condition looks at (offsets, epochs, replicas in sync) may change for as
 long as it likes. Processes also show signs of life: they start, end, write their logs, use the CPU. These count only
 for LIFE_S after that state last changed, so a process that spins for ever does not prolong the wait for ever. Idle
-nodes use the CPU, too, so only CPU_STEP_S of it is a sign.
+nodes use the CPU, too, so only CPU_STEP_S of it is a sign. Nodes without a leader repeat the same events in their logs,
+so only an event that was not among the last is a sign.
 
 RAFTLOG_PATIENCE multiplies these limits and whatever fixed limits remain, which are written as `patient(seconds)`.
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
+import stat
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
@@ -32,6 +35,9 @@ PAUSE_SHARE: Final = 3
 COMPARE_EVERY_S: Final = 1.0
 """So often the state and the signs are looked at, which costs more than to look at the condition."""
 YOUNG_S: Final = 5.0
+EVENT: Final = re.compile(rb'"event":"(\w+)"')
+TAIL_BYTES: Final = 64 * 1024
+"""So much of a log is searched for its last events, some hundred lines."""
 
 
 def patience() -> float:
@@ -188,8 +194,8 @@ class ProcessStat(NamedTuple):
 def signs_of_descendants() -> Signs:
     """Return the signs of life of all descendants of this process; none without a /proc.
 
-    They include the ids of processes, their stopped states, and the lengths of the files that they print to. Young
-    processes do not count: many waits query by starting processes.
+    They include the ids of processes, their stopped states, and what `_printed` returns of each. Young processes do not
+    count: many waits query by starting processes.
     """
     return _signs(descendants_of(os.getpid()))
 
@@ -241,8 +247,15 @@ def _process(pid: int) -> ProcessStat | None:
     return ProcessStat(pid, int(parent), state in b"TtZX", cpu_s, age_s)
 
 
-def _printed(pid: int) -> int:
+def _printed(pid: int) -> frozenset[bytes] | int:
+    """Return the last events in the file that a process prints to, or the length of a file without events."""
+    path = f"/proc/{pid}/fd/1"
     try:
-        return os.stat(f"/proc/{pid}/fd/1").st_size
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            return 0  # a look would take what is meant for another reader
+        with open(path, "rb") as file:
+            file.seek(max(0, found.st_size - TAIL_BYTES))
+            return frozenset(EVENT.findall(file.read(TAIL_BYTES))) or found.st_size
     except OSError:
         return 0

@@ -58,12 +58,20 @@ def read(
 def _read(cluster: Cluster, fetcher: Fetcher, topic: str, count: int) -> list[ConsumedRecord]:
     found: list[ConsumedRecord] = []
     partitions: list[int] = []
+    reason = ""
     wait = Wait(
         f"topic {topic} has {count} records",
-        seen=lambda: f"{len(found)} records" if partitions else f"there is no topic {topic}",
+        seen=lambda: f"{len(found)} records" if partitions else reason,
     )
-    while not (partitions := _partitions(cluster, topic, may_be_missing=count > 0)):
-        time.sleep(wait.pause())
+    while not partitions:
+        try:
+            partitions = _partitions(cluster, topic)
+        except KafkaError as error:
+            if not (count and error.retriable):
+                raise
+            is_missing = isinstance(error, UnknownTopicOrPartition)
+            reason = f"there is no topic {topic}" if is_missing else str(error)
+            time.sleep(wait.pause())
     fetcher.assign(fetcher.offsets_at([(topic, each) for each in partitions], EARLIEST))
     unread = set(partitions)
     while unread or len(found) < count:
@@ -80,14 +88,11 @@ def _read(cluster: Cluster, fetcher: Fetcher, topic: str, count: int) -> list[Co
     return found
 
 
-def _partitions(cluster: Cluster, topic: str, *, may_be_missing: bool) -> list[int]:
+def _partitions(cluster: Cluster, topic: str) -> list[int]:
     found = cluster.metadata([topic]).topics[topic]
-    error = from_code(found.error_code) if found.error_code else None
-    if error is None:
-        return sorted(found.partitions)
-    if may_be_missing and (error.retriable or isinstance(error, UnknownTopicOrPartition)):
-        return []
-    raise error
+    if found.error_code:
+        raise from_code(found.error_code)
+    return sorted(found.partitions)
 
 
 def _dialer(login: Login | None) -> Dialer:

@@ -135,7 +135,7 @@ def test_all_faults_are_reported_at_once_by_name():
     assert faults["log.flush.policy"] == "must be one of commit, os, but is 'sometimes'"
     assert faults["auto.create.topics.enable"] == "must be true or false, but is 'yes'"
     assert faults["broker.session.timeout.ms"] == "must be at most 2147483647, but is '99999999999'"
-    assert faults["retention.ms"] == "that is a topic's; log.retention.ms here"
+    assert faults["retention.ms"] == "is a topic's config; the node's setting is log.retention.ms"
     assert len(faults) == 7
 
 

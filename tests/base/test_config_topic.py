@@ -86,7 +86,7 @@ def test_resolving_twice_gives_the_same_object():
         ({"compression.gzip.level": "0"}, "compression.gzip.level: must be 1 to 9, or -1"),
         ({"cleanup.policy": "shred"}, "must be compact, delete, or both, but is 'shred'"),
         ({"retention.ms": "a week"}, "retention.ms: must be a whole number, but is 'a week'"),
-        ({"retention.ms": "7d"}, "retention.ms: must be milliseconds, as 604800000, but is '7d'"),
+        ({"retention.ms": "7d"}, "retention.ms: must be in milliseconds, such as 604800000, but is '7d'"),
         ({"segment.bytes": "7d"}, "segment.bytes: must be a whole number"),
         ({"retention.ms": "-2"}, "must be at least -1"),
         ({"min.insync.replicas": "0"}, "must be at least 1"),

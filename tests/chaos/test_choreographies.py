@@ -52,6 +52,7 @@ CHOREOGRAPHIES = (
     "rolling-upgrade",
     "rotten-files",
     "schemas",
+    "schemas-truncated",
     "share-groups",
     "share-offsets",
     "stored-configs",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.cli import contexts, exits
+from raftlog.cli.broker import Left
 from raftlog.cli.cluster_command import target_of
 from raftlog.cli.context import VARIABLES
 from raftlog.cli.exits import Failure
@@ -146,6 +147,14 @@ def test_errors_name_the_context_that_was_used() -> None:
     assert "(context" not in invoke("topic", "list", "-b", "127.0.0.1:1", "-m", "0.1")[2]
 
 
+def test_failure_that_names_its_context_keeps_its_kind() -> None:
+    """Its caller may catch it by its class, and read more of it than words."""
+    contexts.save("one", {})
+    failure = Left("", 3)
+    assert contexts.named(failure, contexts.path_of("one")) is failure and str(failure) == " (context one)"
+    assert str(contexts.named(Failure("x"), Path("one.properties"))) == "x"
+
+
 def test_a_variable_that_takes_precedence_is_pointed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else commands go to another cluster than the user believes."""
     assert invoke("context", "add", "one", "-b", "one")[0] == 0
@@ -176,6 +185,8 @@ def test_commands_over_kafka_and_http_use_the_context(cluster: Cluster) -> None:
     assert invoke("context", "add", "here", "-b", cluster.bootstrap_servers)[0] == 0
     assert invoke("cluster", "describe")[0] == 0
     assert invoke("cluster", "health")[0] in (0, exits.UNHEALTHY)
+    code, _, said = invoke("topic", "delete", "nosuch")
+    assert code == exits.NOT_FOUND and said.endswith("raftlog: the cluster is that of context here\n")
     assert invoke("context", "add", "http", "-b", "127.0.0.1:1", "--http", url)[0] == 0
     assert invoke("broker", "restart-risks", "1", "--context", "http")[0] in (0, exits.UNHEALTHY)
     assert (

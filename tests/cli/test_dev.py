@@ -501,7 +501,7 @@ def test_a_closed_output_does_not_end_what_continues_in_the_background(tmp_path:
         code, ready = continue_in_background()
         if code is not None:
             sys.exit(code)
-        for number in range(100):
+        for number in range(10_000):  # more than a pipe holds
             print("line", number, flush=True)
         ready(pathlib.Path(sys.argv[1]))
         print("ready", flush=True)
@@ -514,7 +514,7 @@ def test_a_closed_output_does_not_end_what_continues_in_the_background(tmp_path:
     )
     os.close(said)
     ended(process)
-    assert log.exists()
+    until(lambda: log.exists() and log.read_text() == "ready\n", "the fork is ready, and continues")
 
 
 def test_the_registrys_line_names_types_without_a_parser(monkeypatch: pytest.MonkeyPatch) -> None:

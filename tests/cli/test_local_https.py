@@ -84,3 +84,9 @@ def test_credentials_go_only_to_a_node_whose_certificate_is_verified(node: Node,
     with pytest.raises(Failure) as refused:
         api.ask("GET", "/v1/restart-risks")
     assert (refused.value.code, node.credentials) == (exits.DENIED, [])
+
+
+def test_port_of_https_is_not_taken_for_kafka_over_tls(node: Node) -> None:
+    """The settings of a client would not help."""
+    code, _, said = invoke("topic", "list", "-b", node.url.removeprefix("https://"))
+    assert code == exits.UNREACHABLE and "HTTP answers there, not Kafka" in said

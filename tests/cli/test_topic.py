@@ -7,6 +7,7 @@ import json
 import pytest
 
 from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.cli import exits
 from tests.cli.live import CommandLine, invoke
 from tests.kit.waits import until
 
@@ -55,12 +56,17 @@ def test_a_topic_that_produce_creates_is_announced_and_no_input_creates_none(
 ) -> None:
     """A misspelt name would otherwise be a new topic in silence."""
     empty = raftlog("produce", "-t", name, stdin=b"")
-    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
+    said = f"topic {name} does not exist, and no record came to create it\n"
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", said)
+    assert raftlog("produce", "-q", "-t", name, stdin=b"").stderr == ""
     assert name not in [row["topic"] for row in raftlog.rows("topic", "list")]
-    first = raftlog("produce", "-t", name, stdin=b"a\n")
+    refused = raftlog("produce", "-t", name, "-p", "99", stdin=b"a\n")
+    assert refused.returncode == exits.NOT_FOUND and "has no partition 99" in refused.stderr
+    assert name not in [row["topic"] for row in raftlog.rows("topic", "list")]
+    first = raftlog("produce", "-t", name, "-p", "0", stdin=b"a\n")
     count = len(raftlog.rows("topic", "describe", name))
     many = "1 partition" if count == 1 else f"{count} partitions"
-    assert (first.returncode, first.stderr) == (0, f"topic {name} is new: created with {many}\n")
+    assert (first.returncode, first.stderr) == (0, f"topic {name} is new, with {many}\n")
     assert raftlog("produce", "-t", name, stdin=b"b\n").stderr == ""
 
 

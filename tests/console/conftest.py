@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.console.browser import ARGUMENTS, CHROMIUM
-from tests.kit.waits import poll_until, until
+from tests.kit.waits import PATIENCE_MS, poll_until, until
 
 COORDINATOR_COMES = (14, 15, 16)
 """Codes of Kafka: it loads, there is none, it is another."""
@@ -73,11 +73,12 @@ def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page, errors = context.new_page(), []
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(PATIENCE_MS)
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
     page.on("dialog", lambda dialog: (errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     yield page
+    print(page.locator("body").inner_text())  # shown with a failure
     context.close()
     if not request.node.get_closest_marker("errors_expected"):
         assert errors == []

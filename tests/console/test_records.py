@@ -259,3 +259,23 @@ def test_search_goes_on_where_it_ended(records: Records) -> None:
     records.page.get_by_role("button", name="Continue").click()
     records.page.get_by_text("Done. 5 records").wait_for()
     records.page.get_by_role("button", name="Continue").wait_for(state="hidden")
+
+
+@pytest.mark.errors_expected
+@pytest.mark.parametrize("where", ["replicas?most=1", "records?start*"])
+def test_screen_that_had_no_answer_asks_again(records: Records, where: str) -> None:
+    """A node that is busy, or does not know a new topic yet, can answer soon. The screen needs no reload."""
+    refused: list[str] = []
+
+    def refuse_once(route: Any) -> None:
+        refused.append(route.request.url)
+        if len(refused) > 1:
+            route.continue_()
+        else:
+            route.fulfill(status=503, json={"error_code": 503, "message": "The node is busy."})
+
+    records.write("there")
+    records.page.route(f"**/topics/{records.name}/{where}", refuse_once)
+    records.open()
+    records.row("there").wait_for()
+    assert len(refused) > 1

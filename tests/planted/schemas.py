@@ -10,10 +10,13 @@ import pytest
 from raftlog.admin.schema_registry.store import SchemaStore
 from raftlog.base.config import TopicConfig
 from raftlog.base.schema_log import SchemaLogBounds
+from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.broker.coordination import schema_check, schema_log
 from raftlog.broker.coordination.schema_reader import SchemaReader
+from raftlog.replication.leader_role import LATEST
 from raftlog.schemas import produced
 from raftlog_chaos.scenarios.schemas import schemas as play
+from raftlog_chaos.scenarios.schemas_truncated import schemas_truncated as play_truncated
 from tests.planted.plant import Plant
 
 TEST = "tests/broker/coordination/test_schema_check.py"
@@ -94,6 +97,63 @@ def ask_the_believed_leader_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchemaReader, "_confirm", confirm)
 
 
+def read_on_past_deleted_records(patch: pytest.MonkeyPatch) -> None:
+    """A reader that the log start has passed goes on there, and keeps schemas that were deleted in between."""
+    restart = SchemaReader._restart
+
+    def go_on(self: Any, source: tuple[Any, int], offset: int) -> None:
+        if source == self._loaded_from:
+            self._offset = offset
+        else:
+            restart(self, source, offset)
+
+    patch.setattr(SchemaReader, "_restart", go_on)
+
+
+def keep_the_end_of_a_reading(patch: pytest.MonkeyPatch) -> None:
+    """A reading ends at the first end offset that it hears of, though the log start may have passed that offset."""
+    read_all, special_offset = SchemaReader._read_all, SchemaReader._special_offset
+    ends: dict[Any, int] = {}
+
+    async def read(self: Any) -> None:
+        ends.pop(self, None)
+        await read_all(self)
+
+    async def first_end(self: Any, leader: int, timestamp: int) -> int:
+        if timestamp != LATEST:
+            return await special_offset(self, leader, timestamp)
+        if self not in ends:
+            ends[self] = await special_offset(self, leader, timestamp)
+        return ends[self]
+
+    patch.setattr(SchemaReader, "_read_all", read)
+    patch.setattr(SchemaReader, "_special_offset", first_end)
+
+
+def read_on_under_any_leader(patch: pytest.MonkeyPatch) -> None:
+    """A reader takes the log of a new leader for that of the last, which had records that are gone."""
+    read_all = SchemaReader._read_all
+
+    async def read_on(self: Any) -> None:
+        topic = self._broker.image().topics.get(SCHEMAS_TOPIC)
+        if topic is not None and topic.topic_id == self._loaded_from[0]:
+            self._loaded_from = (topic.topic_id, topic.partitions[0].leader_epoch)
+        await read_all(self)
+
+    patch.setattr(SchemaReader, "_read_all", read_on)
+
+
+def apply_past_truncations(patch: pytest.MonkeyPatch) -> None:
+    """A registry whose replica was truncated goes on at the new end, with the schemas that were cut off."""
+    apply_committed = SchemaStore._apply_committed
+
+    async def go_on(self: Any) -> None:
+        self._applied_offset = min(self._applied_offset, self._log.bounds().log_end_offset)
+        await apply_committed(self)
+
+    patch.setattr(SchemaStore, "_apply_committed", go_on)
+
+
 PLANTS = [
     Plant(
         "schemas-leader-unconfirmed",
@@ -109,4 +169,29 @@ PLANTS = [
     Plant("schemas-appended-anywhere", "one writer of schemas", play, append_wherever_the_log_ends, 6.0),
     Plant("schemas-answered-early", "answer at commit", play, answer_before_the_commit, 6.0),
     Plant("schemas-decided-early", "decide on the tail", play, decide_below_the_log_end, 6.0),
+    Plant(
+        "schemas-kept-past-log-start",
+        "records that are gone",
+        play_truncated,
+        read_on_past_deleted_records,
+        5.0,
+    ),
+    Plant(
+        "schemas-end-passed-by-log-start",
+        "records that are gone",
+        play_truncated,
+        keep_the_end_of_a_reading,
+        5.0,
+        test=f"{TEST}::test_a_reading_whose_end_the_log_start_passes_goes_on_to_the_new_end",
+    ),
+    Plant(
+        "schemas-kept-under-any-leader",
+        "records that are gone",
+        play_truncated,
+        read_on_under_any_leader,
+        5.0,
+    ),
+    Plant(
+        "schemas-kept-when-truncated", "records that are gone", play_truncated, apply_past_truncations, 5.0
+    ),
 ]

@@ -393,6 +393,16 @@ def test_the_completed_records_are_counted() -> None:
     assert taken.delivery_complete_count == 4
 
 
+def test_no_record_before_the_start_offset_counts_as_completed() -> None:
+    """When all that is in flight is done, the start offset is past it; a count would lower the lag below the truth."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    acknowledge(partition, (0, 9, ACCEPT))
+    taken = partition.take_write()
+    assert taken is not None
+    assert (taken.start_offset, taken.delivery_complete_count) == (10, 0)
+
+
 @contextmanager
 def counted_bytes() -> Iterator[list[int]]:
     """Fill a list with the growth of memory meanwhile."""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -199,3 +200,23 @@ def test_signs_show_live_and_stopped_processes_and_what_was_printed(
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     assert signs_of_process(child.pid) == Signs(frozenset(), 0.0, 0)
+
+
+def test_log_that_repeats_its_events_is_no_sign(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """A node without a leader logs the same events with other terms until the test ends. A new event is a sign."""
+    monkeypatch.setattr(progress, "YOUNG_S", 0.0)
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=out)
+
+    def write(*events: str) -> object:
+        with log.open("a") as out:
+            out.writelines(f'{{"event":"{each}","term":{log.stat().st_size}}}\n' for each in events)
+        found: Any = signs_of_process(child.pid).printed
+        ((_, _, printed),) = found
+        return printed
+
+    first = write("vote_asked", "vote_refused")
+    assert first == write("vote_asked") == write("vote_refused", "vote_asked") != write("leader_elected")
+    assert write(*["idle"] * progress.TAIL_BYTES) == {b"idle"}, "the end of the log is searched, and not all"
+    child.communicate(b"\n")

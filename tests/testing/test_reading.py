@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Timer
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
 
+from raftlog.base.errors import LeaderNotAvailable
 from raftlog.testing import progress, reading
 from raftlog.testing.cluster import Cluster, ClusterError
 from tests.kit.waits import PATIENCE_S
@@ -66,6 +69,21 @@ def test_records_that_do_not_come_are_an_error_that_says_how_many_did(
     missing = f"read-{uuid4().hex[:8]}"
     with pytest.raises(ClusterError, match=f"has 1 records: .* last seen: there is no topic {missing}"):
         cluster.read(missing, 1)
+
+
+def test_an_error_of_a_topic_that_is_there_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader is being elected, for example: that is no missing topic."""
+
+    def partitions(*_: object) -> list[int]:
+        raise LeaderNotAvailable("an election is under way")
+
+    monkeypatch.setattr(reading, "_partitions", partitions)
+    monkeypatch.setattr(reading, "Wait", partial(progress.Wait, stall_s=0.01))
+    nothing: Any = None
+    with pytest.raises(progress.Stalled, match="last seen: an election is under way"):
+        reading._read(nothing, nothing, "there", 1)
+    with pytest.raises(LeaderNotAvailable):
+        reading._read(nothing, nothing, "there", 0)
 
 
 def test_a_topic_that_is_not_there_is_an_error_without_a_number(cluster: Cluster) -> None:

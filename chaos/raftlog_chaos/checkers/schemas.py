@@ -122,13 +122,13 @@ class _Laws:
         for version, position in self._shown.items():
             began = self._registrations.get(Place(version.subject, version.schema), ())
             if min(began, default=position) >= position:
-                self._find("unregistered-schema", version.subject, f"there is {version}", position)
+                self._find("unregistered-schema", version, f"there is {version}", position)
         if not self._registrations:
             return
         unread = [f"node {node} was" for node, began in self._read.items() if began <= self._acked_at]
         for nodes in unread if self._read else ["no node was"]:
-            said = f"{nodes} not read after the last acknowledged registration"
-            self._find("unread-schemas", "", said, self._acked_at)
+            explanation = f"{nodes} not read after the last acknowledged registration"
+            self._findings.add("unread-schemas", "", explanation, positions=[self._acked_at])
 
     def _take_registration(
         self, op: Op, position: int, subject: str, schema: int, found: tuple[int, int] | None = None
@@ -145,8 +145,8 @@ class _Laws:
         if op.type == "ok":
             self._acked_at = position
             if not is_asked or found is None or min(found) < 1:
-                said = f"the response to a registration says: schema {schema}, (id, version) {found}"
-                self._find("unusable-response", subject, said, began, position)
+                explanation = f"the response to a registration says: schema {schema}, (id, version) {found}"
+                self._findings.add("unusable-response", subject, explanation, positions=[began, position])
         if found is not None:
             schema_id, number = found
             self._show(Row(subject, number, schema_id, schema), position)
@@ -169,17 +169,17 @@ class _Laws:
         first = self._schemas.setdefault((subject, number), Seen(schema, position))
         if first.number != schema:
             name = "id-of-two-schemas" if is_id else "version-of-two-schemas"
-            said = f"{Version(subject, number, first.number)}, and then {version}"
-            self._find(name, subject, said, first.position, position)
+            explanation = f"{Version(subject, number, first.number)}, and then {version}"
+            self._find(name, version, explanation, first.position, position)
         first = self._numbers.setdefault(Place(subject, schema), Seen(number, position))
         if first.number != number:
             name = "schema-of-two-ids" if is_id else "schema-twice"
-            said = f"{Version(subject, first.number, schema)}, and then {version}"
-            self._find(name, subject, said, first.position, position)
+            explanation = f"{Version(subject, first.number, schema)}, and then {version}"
+            self._find(name, version, explanation, first.position, position)
         floor = self._floors.get(Place(subject, schema), Seen(0, BEFORE_ALL))
         if number < floor.number:
-            said = f"{version}, though {floor.number} was known before its registration began"
-            self._find("schema-order", subject, said, floor.position, position)
+            explanation = f"{version}, though {floor.number} was known before its registration began"
+            self._find("schema-order", version, explanation, floor.position, position)
         if number > self._highest.get(subject, Seen(0, BEFORE_ALL)).number:
             self._highest[subject] = Seen(number, position)
 
@@ -189,13 +189,13 @@ class _Laws:
         found = {version for row in rows for version in row.versions()}
         for version, shown_at in self._shown.items():
             if shown_at < began and version not in found:
-                said = f"{version} was shown before, and node {node} lacks it"
-                self._find("lost-schema", version.subject, said, shown_at, position)
+                explanation = f"{version} was shown before, and node {node} lacks it"
+                self._find("lost-schema", version, explanation, shown_at, position)
         for subject in sorted({row.subject for row in rows}):
             numbers = sorted({row.version for row in rows if row.subject == subject})
             if numbers != list(range(1, len(numbers) + 1)):
-                said = f"node {node} has the versions {numbers}"
-                self._find("missing-version", subject, said, position)
+                explanation = f"node {node} has the versions {numbers}"
+                self._findings.add("missing-version", subject, explanation, positions=[position])
 
-    def _find(self, name: str, subject: str, said: str, *positions: int) -> None:
-        self._findings.add(name, subject, said, positions=positions)
+    def _find(self, name: str, version: Version, explanation: str, *positions: int) -> None:
+        self._findings.add(name, version.subject, explanation, about=(version.schema,), positions=positions)

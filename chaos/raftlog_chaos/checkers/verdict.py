@@ -10,6 +10,7 @@ import msgspec
 
 from raftlog_chaos.checkers.anomalies import ANOMALIES
 from raftlog_chaos.checkers.findings import Finding
+from raftlog_chaos.checkers.schemas import SCHEMAS
 from raftlog_chaos.history import Header, Op, Value
 
 SHOWN_FINDINGS = 8
@@ -162,11 +163,27 @@ def _micro(micro: Any, finding: Finding) -> str:
         return f"{micro[1]} ← {value!r}{'' if offset is None else f' at {offset}'}"
     if micro[0] in ACKNOWLEDGEMENTS:
         return f"{micro[0]} {micro[1]} {_shown_offsets(micro[2])}{f' {micro[3]}' if len(micro) > 3 else ''}"
+    if micro[0] in SCHEMAS:
+        return _schemas(micro, finding)
     found = (micro[1] or {}) if len(micro) > 1 else {}
     if micro[0] == "start-offsets":
         return "  ".join(f"{key} begins at {offset}" for key, offset in found.items())
     keys = [finding.key] if finding.key in found else list(found)[:2]
     return "  ".join(f"{key} → {_records(found[key], finding.about)}" for key in keys) or "poll"
+
+
+def _schemas(micro: Any, finding: Finding) -> str:
+    """Show a registration, or the rows of a node's answer with the schemas of the finding, else its first rows."""
+    if micro[0] == "register":
+        found = f" as id {micro[3][0]}, version {micro[3][1]}" if len(micro) > 3 and micro[3] else ""
+        return f"{micro[1]} ← {micro[2]}{found}"
+    rows = (micro[2] or ()) if len(micro) > 2 else ()
+    shown = [row for row in rows if row[3] in finding.about] or rows
+    listed = " ".join(
+        f"{subject} {version}:{schema}(id {schema_id})"
+        for subject, version, schema_id, schema in shown[:SHOWN_RECORDS]
+    )
+    return f"node {micro[1]} → {listed}{f' ({len(rows):,} schemas)' if len(rows) > SHOWN_RECORDS else ''}"
 
 
 def _records(pairs: list[list[Any]], about: tuple[Value, ...]) -> str:

@@ -104,6 +104,8 @@ class Expectations:
     """So many writes are acknowledged, at least."""
     acked_during_faults: int = bounded(0, 0, 1 << 40)
     """So many of them while a fault was at work."""
+    registered_during_faults: int = bounded(0, 0, 1 << 40)
+    """So many ids of schemas are acknowledged for the first time while a fault is at work, at least."""
     injections: int = bounded(1, 0, 1 << 40)
     unavailable_s: Mapping[str, float] = field(default_factory=dict, metadata={"least": 0, "most": 3600})
     """By fault: no partition goes without an acknowledgement for longer."""
@@ -160,6 +162,7 @@ class Case:
             expect,
             acked=int(expect.acked * share),
             acked_during_faults=int(expect.acked_during_faults * share),
+            registered_during_faults=int(expect.registered_during_faults * share),
             injections=int(expect.injections * share),
         )
         return replace(self, faults=replace(self.faults, seconds=seconds), expect=less)

@@ -75,6 +75,9 @@ class Outcome(msgspec.Struct, kw_only=True):
     counts: dict[str, int] = {}
     acked: int = 0
     acked_during_faults: int = 0
+    registered: int = 0
+    """Ids of schemas that were acknowledged."""
+    registered_during_faults: int = 0
     read: int = 0
     meter_acks: int = 0
     meter_errors: int = 0
@@ -144,6 +147,8 @@ def conclude(
         counts=dict(sorted(tally.counts.items())),
         acked=tally.acked,
         acked_during_faults=covered(record.injections, tally.acked_at),
+        registered=len(tally.registered_at),
+        registered_during_faults=covered(record.injections, tally.registered_at),
         read=tally.read,
         meter_acks=sum(len(each.acked_at) for each in record.beats),
         meter_errors=len(record.meter_errors),
@@ -187,6 +192,11 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
     for name, least, seen in (
         ("writes acknowledged", expect.acked, outcome.acked),
         ("writes acknowledged during faults", expect.acked_during_faults, outcome.acked_during_faults),
+        (
+            "new ids of schemas during faults",
+            expect.registered_during_faults,
+            outcome.registered_during_faults,
+        ),
         ("faults injected", _injections_due(record), len(record.injections)),
     ):
         if seen < least:

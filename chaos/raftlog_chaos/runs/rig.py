@@ -25,6 +25,8 @@ class OpenTestbed(Testbed, Protocol):
 
     registries: Mapping[int, str]
     """The URL of each node's schema registry; empty if there are none."""
+    admin_urls: Mapping[int, str]
+    """The URL of each node's HTTP API, where there are registries."""
 
     def logs(self) -> Mapping[int, Path]:
         """Return the path of each node's log."""

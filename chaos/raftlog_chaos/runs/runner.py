@@ -23,7 +23,7 @@ from raftlog_chaos.runs.case import Case, Faults
 from raftlog_chaos.runs.commit_meter import CommitMeter
 from raftlog_chaos.runs.meter import Beats, Meter
 from raftlog_chaos.runs.record import Phase, Record, injections
-from raftlog_chaos.runs.rig import Rig
+from raftlog_chaos.runs.rig import Rig, Unavailable
 from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
 from raftlog_chaos.workloads.queue_workload import QueueOptions, QueueWorkload
 from raftlog_chaos.workloads.schema_workload import SchemaOptions, SchemaWorkload
@@ -57,7 +57,10 @@ OnProgress = Callable[[Progress], object]
 
 
 class Runner:
-    """One run of one case. `keep` gets every operation of the history."""
+    """One run of one case. `keep` gets every operation of the history.
+
+    Raises Unavailable if a case needs schema registries and there are none.
+    """
 
     def __init__(
         self,
@@ -91,7 +94,9 @@ class Runner:
                 self._recorder, ground.queue_ports, random.Random(chance.random()), queue_options_of(case)
             )
         self._schemas: SchemaWorkload | None = None
-        if case.workload.registrars and ground.registries is not None:
+        if case.workload.registrars:
+            if ground.registries is None:
+                raise Unavailable("has no schema registries")
             options = SchemaOptions(case.workload.registrars)
             self._schemas = SchemaWorkload(
                 self._recorder, ground.registries, random.Random(chance.random()), options

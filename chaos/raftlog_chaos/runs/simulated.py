@@ -75,6 +75,7 @@ class OpenSimTestbed(SimTestbed):
     bootstrap = ""
     client_settings: Mapping[str, str] = MappingProxyType({})
     registries: Mapping[int, str] = MappingProxyType({})
+    admin_urls: Mapping[int, str] = MappingProxyType({})
 
     def logs(self) -> Mapping[int, Path]:
         """Return no paths: simulated nodes write no log files."""

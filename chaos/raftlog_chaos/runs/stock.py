@@ -98,6 +98,6 @@ def stock_rig(testbed: OpenTestbed, *, retries: bool = True, racks: Sequence[str
         ports.left_behind,
         open_commit_meter,
         stock_queue_ports(testbed.bootstrap, testbed.client_settings),
-        HttpRegistries(testbed.registries) if testbed.registries else None,
+        HttpRegistries(testbed.registries, testbed.admin_urls) if testbed.registries else None,
         signs_of_descendants,
     )

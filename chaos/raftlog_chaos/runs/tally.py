@@ -24,6 +24,9 @@ class Tally:
         self.took_s: array[float] = array("d")
         self.read_at: array[float] = array("d")
         self.read_count: array[int] = array("L")
+        self.registered_at: array[float] = array("d")
+        """When the id of a schema was acknowledged for the first time."""
+        self._ids: set[int] = set()
         self._invoked: dict[int, float] = {}
 
     def keep(self, op: Op) -> None:
@@ -35,6 +38,10 @@ class Tally:
         began_s = self._invoked.pop(op.process, at_s)
         if op.type == "ok" and op.value and op.f in ("send", "poll", "txn"):
             self._count(op.value, at_s, began_s)
+        if op.type == "ok" and op.f == "register":
+            ids = {micro[3][0] for micro in op.value or () if len(micro) > 3} - self._ids
+            self._ids |= ids
+            self.registered_at.extend([at_s] * len(ids))
 
     def _count(self, value: Sequence[Any], at_s: float, began_s: float) -> None:
         read = 0

@@ -58,8 +58,8 @@ ANSWER_S: Final = 5.0
 class Schemas(Leaving):
     """The stage: a registry on each node, and clients that ask any of them."""
 
-    def __init__(self, loop: SimLoop) -> None:
-        super().__init__(loop, settings=SETTINGS)
+    def __init__(self, loop: SimLoop, *, nodes: int = 3) -> None:
+        super().__init__(loop, nodes=nodes, settings=SETTINGS)
         self.stores: dict[Any, SchemaStore] = {}
         """By the node's life."""
         self.answered: list[tuple[str, str, int]] = []

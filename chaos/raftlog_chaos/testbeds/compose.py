@@ -60,6 +60,7 @@ class ComposeTestbed:
         self.nodes = tuple(range(1, NODES + 1))
         self.abilities = ABILITIES
         self.registries: Mapping[int, str] = {}
+        self.admin_urls: Mapping[int, str] = {}
         self.client_settings: Mapping[str, str] = {}
         self.bootstrap = ",".join(f"localhost:{HOST_PORT + node_id}" for node_id in self.nodes)
         self._directory = directory

@@ -43,6 +43,7 @@ class ProcessTestbed:
         self.abilities = ABILITIES
         self.bootstrap = cluster.bootstrap_servers
         self.registries = {each: cluster.schema_registry_url(each) for each in self.nodes}
+        self.admin_urls = {each: cluster.admin_url(each) for each in self.nodes}
         self.client_settings: Mapping[str, str] = {}
         self._secured: SecuredListener | None = None
         self._renewing: asyncio.Task[None] | None = None

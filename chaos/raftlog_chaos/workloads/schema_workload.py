@@ -1,8 +1,12 @@
 """Clients of a schema registry that register and look up schemas at any node, and a history of all answers.
 
-A schema is a number: a record with one field of that name, and a default, so that each is compatible with each. Few
-numbers are in use, so clients register the same ones again and again. The ordering law is that of `log_workload`: all
-nodes are read once no client registers any more.
+A schema is a number: a record with one field of that name, and a default, so that each is compatible with each. Some
+registrations bring the next number, for as long as the workload lasts. The others repeat a recent number, so clients
+register the same schemas at the same time.
+
+The ordering law is that of `log_workload`: all nodes are read once no client registers any more. The leader of
+`_schemas` answers for all registries. So each node leads in turn, and is read while it leads: by its own state, after
+it has applied its own log.
 """
 
 from __future__ import annotations
@@ -13,23 +17,30 @@ import random
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Final, NamedTuple, Protocol
 
+from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.testing.progress import Signs, Stalled, Wait, no_signs
 from raftlog_chaos.history import Outcome, Recorder
-from raftlog_chaos.workloads.port import Indefinite
+from raftlog_chaos.workloads.port import Definite, Indefinite
 
 SUBJECTS: Final = ("orders-value", "orders-key", "users-value")
-NUMBERS: Final = 60
-"""So many schemas, each in any subject."""
-ASK_S: Final = 5.0
-"""A client gives a request up after this: the node hangs, or waits for a new leader."""
+NEW: Final = 0.2
+"""The share of registrations that bring a new schema."""
+RECENT: Final = 40
+"""The other registrations repeat one of this many schemas."""
 REGISTERS: Final = 0.6
+"""The share of registrations among all requests; the others look schemas up."""
+ASK_S: Final = 2.0
+"""A client gives a request up after this: the node hangs, or waits for a new leader. Then it asks the next node."""
 PAUSE_S: Final = 0.1
 """Between two requests of a client, on average."""
+THREADS: Final = 64
+"""As many requests may wait at once as a case may have registrars."""
 NO_SUCH: Final = 404
 OK: Final = 200
 UNCERTAIN: Final = 500
@@ -51,31 +62,58 @@ class RegistryPort(Protocol):
         """The nodes with a registry."""
 
     async def ask(self, node: int, path: str, body: Mapping[str, Any] | None = None) -> Answer:
-        """Send a GET, or a POST of a body, to a node's registry. Raise Indefinite without a response."""
+        """Send a GET, or a POST of a body, to a node's registry.
+
+        Raise Definite if it did not reach the node, Indefinite without a response.
+        """
+
+    async def lead(self, node: int) -> int:
+        """Have a node lead `_schemas`, and return its leader epoch. Raise Definite or Indefinite until it leads."""
 
 
 class HttpRegistries:
-    """See RegistryPort: `urls` are those of the nodes' registries."""
+    """See RegistryPort. `urls` are those of the nodes' registries, `admin_urls` those of their HTTP APIs."""
 
-    def __init__(self, urls: Mapping[int, str]) -> None:
+    def __init__(self, urls: Mapping[int, str], admin_urls: Mapping[int, str]) -> None:
         self._urls = urls
+        self._admin_urls = admin_urls
+        self._threads = ThreadPoolExecutor(THREADS, "registry")
+        """Requests to nodes that hang must not keep the harness from its default executor."""
+        # the environment's proxies would get requests to loopback
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @property
     def nodes(self) -> Sequence[int]:
         return sorted(self._urls)
 
     async def ask(self, node: int, path: str, body: Mapping[str, Any] | None = None) -> Answer:
-        try:
-            return await asyncio.to_thread(self._ask, node, path, body)
-        except (OSError, ValueError, HTTPException) as error:
-            raise Indefinite(f"node {node}: {type(error).__name__}: {error}") from None
+        return await self._ask(node, self._urls[node] + path, body)
 
-    def _ask(self, node: int, path: str, body: Mapping[str, Any] | None) -> Answer:
-        content = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._urls[node] + path, content, headers)  # noqa: S310 - a loopback URL
+    async def lead(self, node: int) -> int:
+        topic = f"{self._admin_urls[node]}/v1/topics/{SCHEMAS_TOPIC}"
+        for url, body in ((f"{topic}/partitions/0/leader", {"leader": node}), (f"{topic}/replicas", None)):
+            answer = await self._ask(node, url, body)
+            if answer.status != OK:
+                raise Indefinite(f"node {node} does not lead: {answer}")
+        (row,) = answer.body["data"]
+        if row["leader_id"] != node:  # a node that knows itself as the leader forwards no request
+            raise Indefinite(f"node {node} does not know yet that it leads: {row}")
+        return int(row["leader_epoch"])
+
+    async def _ask(self, node: int, url: str, body: Mapping[str, Any] | None) -> Answer:
+        loop = asyncio.get_running_loop()
         try:
-            with urllib.request.urlopen(request, timeout=ASK_S) as response:  # noqa: S310 - as above
+            return await loop.run_in_executor(self._threads, self._open, url, body)
+        except (OSError, ValueError, HTTPException) as error:
+            refused = isinstance(getattr(error, "reason", None), ConnectionRefusedError)
+            kind = Definite if refused else Indefinite
+            raise kind(f"node {node}: {type(error).__name__}: {error}") from None
+
+    def _open(self, url: str, body: Mapping[str, Any] | None) -> Answer:
+        content = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, content, {"Content-Type": "application/json"})  # noqa: S310 - a loopback URL
+        try:
+            with self._opener.open(request, timeout=ASK_S) as response:
                 return Answer(response.status, json.loads(response.read()))
         except urllib.error.HTTPError as error:
             with error:
@@ -106,6 +144,8 @@ class SchemaWorkload:
         self.read: set[int] = set()
         """Nodes that were read at the end."""
         self._ids: set[int] = set()
+        self._numbers = 0
+        """How many schemas were used so far."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -146,65 +186,79 @@ class SchemaWorkload:
     async def _client(self) -> None:
         process = self.recorder.new_process()
         while not self.stopping:
-            node = self.chance.choice(self.port.nodes)
             subject = self.chance.choice(SUBJECTS)
             drawn = self.chance.random()
             if drawn < REGISTERS:
-                await self._register(process, node, subject, self.chance.randrange(NUMBERS))
+                await self._register(process, subject, self._draw())
             elif drawn < (1 + REGISTERS) / 2 and self._ids:
                 schema_id = self.chance.choice(sorted(self._ids))
-                await self._look_up(process, node, f"/schemas/ids/{schema_id}", ("", 0, schema_id))
+                await self._look_up(process, f"/schemas/ids/{schema_id}", ("", 0, schema_id))
             else:
-                await self._look_up(process, node, f"/subjects/{subject}/versions/latest", None)
+                await self._look_up(process, f"/subjects/{subject}/versions/latest", None)
             await asyncio.sleep(self.chance.expovariate(1 / PAUSE_S))
 
-    async def _register(self, process: int, node: int, subject: str, number: int) -> None:
+    def _draw(self) -> int:
+        """Return the next schema, or a recent one."""
+        if not self._numbers or self.chance.random() < NEW:
+            self._numbers += 1
+            return self._numbers - 1
+        return self.chance.randrange(max(0, self._numbers - RECENT), self._numbers)
+
+    async def _register(self, process: int, subject: str, number: int) -> None:
+        """Register a schema at some node; without a response, at the next node, as one operation."""
         value: list[Any] = ["register", subject, number]
         self.recorder.note(process, "invoke", "register", [value])
-        outcome: Outcome = "info"
-        try:
-            answer = await self.port.ask(node, f"/subjects/{subject}/versions", {"schema": text_of(number)})
-        except Indefinite as error:
-            self.recorder.note(process, "info", "register", [value], error=str(error))
-            return
-        if answer.status == OK:
-            outcome = "ok"
-            value = [*value, [answer.body["id"], answer.body["version"]]]
-            self.registered += 1
-            self._ids.add(answer.body["id"])
-        elif answer.status < UNCERTAIN:
-            outcome = "fail"
-            self.faults.append(f"node {node} refused a registration of {subject}: {answer}")
-        self.recorder.note(
-            process, outcome, "register", [value], error=None if outcome == "ok" else str(answer)
-        )
+        outcome: Outcome = "fail"
+        said = []
+        for node in self.chance.sample(self.port.nodes, len(self.port.nodes)):
+            try:
+                answer = await self.port.ask(
+                    node, f"/subjects/{subject}/versions", {"schema": text_of(number)}
+                )
+            except Definite as error:
+                said.append(str(error))
+                continue
+            except Indefinite as error:
+                outcome = "info"
+                said.append(str(error))
+                continue
+            if answer.status == OK:
+                found = [answer.body["id"], answer.body["version"]]
+                self.registered += 1
+                self._ids.add(found[0])
+                self.recorder.note(process, "ok", "register", [[*value, found]])
+                return
+            said.append(f"node {node}: {answer}")
+            if answer.status < UNCERTAIN:
+                self.faults.append(f"node {node} refused a registration of {subject}: {answer}")
+                break
+            outcome = "info"
+        self.recorder.note(process, outcome, "register", [value], error="; ".join(said))
 
-    async def _look_up(self, process: int, node: int, path: str, place: tuple[str, int, int] | None) -> None:
-        """Look a schema up. `place`: its subject, version and id, unless the response has them."""
+    async def _look_up(self, process: int, path: str, place: tuple[str, int, int] | None) -> None:
+        """Look a schema up at some node. `place`: its subject, version and id, unless the response has them."""
+        node = self.chance.choice(self.port.nodes)
         value: list[Any] = ["look-up", node]
         self.recorder.note(process, "invoke", "look-up", [value])
         try:
             answer = await self._get(node, path)
-        except Indefinite as error:
-            self.recorder.note(
-                process, "fail", "look-up", [value], error=str(error)
-            )  # a read leaves nothing behind
+        except (Definite, Indefinite) as error:
+            # a read without a response has changed nothing
+            self.recorder.note(process, "fail", "look-up", [value], error=str(error))
             return
         found = [] if answer is None else [row_of(answer, place)]
         self.recorder.note(process, "ok", "look-up", [[*value, found]])
 
     async def _read_all(self, process: int, node: int) -> bool:
-        """Read every version of every subject at a node; return whether that was possible."""
+        """Have a node lead, and read every version of every subject; return whether that was possible."""
         value: list[Any] = ["read-schemas", node]
         self.recorder.note(process, "invoke", "read-schemas", [value])
-        found = []
         try:
-            for subject in SUBJECTS:
-                for version in await self._get(node, f"/subjects/{subject}/versions") or ():
-                    answer = await self._get(node, f"/subjects/{subject}/versions/{version}")
-                    if answer is not None:
-                        found.append(row_of(answer, None))
-        except Indefinite as error:
+            epoch = await self.port.lead(node)
+            found = [row_of(each, None) for each in await self._get(node, "/schemas")]
+            if await self.port.lead(node) != epoch:
+                raise Indefinite(f"node {node} led in several epochs, so another node may have answered")
+        except (Definite, Indefinite) as error:
             self.recorder.note(process, "fail", "read-schemas", [value], error=str(error))
             return False
         self.recorder.note(process, "ok", "read-schemas", [[*value, found]])
@@ -212,7 +266,7 @@ class SchemaWorkload:
         return True
 
     async def _get(self, node: int, path: str) -> Any:
-        """Return a body, None for 404. Raise Indefinite."""
+        """Return a body, None for 404. Raise Definite or Indefinite."""
         answer = await self.port.ask(node, path)
         if answer.status not in (OK, NO_SUCH):
             raise Indefinite(f"node {node}: {answer}")

@@ -1,7 +1,7 @@
 // Who may do what: users with passwords, ACLs, and quotas of clients.
 
 import { ask as call, every, get, may, path, post, session, v3 } from "./api.js";
-import { ask, changes, confirmTyped, field, h, link, note, put, select, table } from "./dom.js";
+import { ask, changes, confirmTyped, failedIn, field, h, link, note, put, select, table, tabs } from "./dom.js";
 import { bytes, number, plural } from "./format.js";
 
 const TABS = [["", "Users", users], ["acls", "ACLs", acls], ["quotas", "Quotas", quotas]];
@@ -16,11 +16,7 @@ const KINDS = { user: "user", "client-id": "client id", ip: "address" };
 export function access(root, [tab = "", word = ""], signal) {
   const found = TABS.find(([each]) => each === tab) ?? TABS[0];
   const body = h("div", { class: "tab" });
-  put(root, h("h1", {}, "Access"), h("nav", { class: "tabs", "aria-label": "Views of access" }, TABS.map(([each, title]) => {
-    const one = link(each ? ["access", each] : ["access"], title);
-    if (each === found[0]) one.setAttribute("aria-current", "page");
-    return one;
-  })), body);
+  put(root, h("h1", {}, "Access"), tabs("Views of access", ["access"], TABS, found[0]), body);
   found[2](body, signal, word);
 }
 
@@ -28,7 +24,7 @@ export function access(root, [tab = "", word = ""], signal) {
 function watch(host, signal, load, draw) {
   const show = changes(draw);
   const look = async () => show(await load());
-  every(EVERY_MS, signal, look, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+  every(EVERY_MS, signal, look, failedIn(host));
   return () => look().catch(() => {});
 }
 

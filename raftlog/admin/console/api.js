@@ -15,6 +15,9 @@ export class Failure extends Error {
   }
 }
 
+/** Whether the same request may soon have an answer. */
+export const isTemporary = (error) => error.status === 0 || error.status >= 500;
+
 /** What the console knows of its caller; see GET /v1/whoami. */
 export const session = { me: null, lostAt: 0 };
 

@@ -2,7 +2,7 @@
 
 import { ask as call, every, get, may, path, session, v3 } from "./api.js";
 import { configs } from "./configs.js";
-import { changes, dotted, h, link, note, put, select, table } from "./dom.js";
+import { changes, dotted, failedIn, h, link, note, put, select, table, tabs, trail } from "./dom.js";
 import { bytes, duration, number, plural, time } from "./format.js";
 import { STATES } from "./overview.js";
 
@@ -40,7 +40,7 @@ export function brokers(root, [id, tab = ""], signal) {
     const answers = await Promise.allSettled(health.brokers.map((each, index) => (index < MOST_ASKED ? factsOf(each.broker_id, signal) : UNASKED)));
     if (signal.aborted) return;
     show(health.brokers.map((each, index) => ({ ...UNASKED, ...answers[index].value, broker_id: each.broker_id, state: each.state, address: address.get(each.broker_id) ?? "?" })));
-  }, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+  }, failedIn(host));
 }
 
 /** Why versions and uptimes of brokers that answer are unknown. */
@@ -52,13 +52,9 @@ function unknown(found) {
 function broker(root, id, tab, signal) {
   const facts = h("p", { class: "quiet", role: "status" });
   const body = h("div", { class: "tab" });
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["brokers"], "Brokers"), " / "),
+  put(root, trail(link(["brokers"], "Brokers")),
     h("div", { class: "bar" }, h("h1", { class: "name" }, `Broker ${id}`), h("div", { class: "actions" }, link(["why", id], "History"))), facts,
-    h("nav", { class: "tabs", "aria-label": "Views of the broker" }, TABS.map(([each, title]) => {
-      const one = link(each ? ["brokers", id, each] : ["brokers", id], title);
-      if (each === tab) one.setAttribute("aria-current", "page");
-      return one;
-    })), body);
+    tabs("Views of the broker", ["brokers", id], TABS, tab), body);
   if (tab === "configs") configs(body, { at: ["brokers", id], own: "DYNAMIC_BROKER_CONFIG", alters: may("ALTER"), signal });
   const show = changes(tab === "loggers" ? (found) => drawLoggers(body, id, found, load) : tab === "configs" ? () => {} : (found) => drawDisks(body, found));
   async function load() {

@@ -1,7 +1,7 @@
 // Settings of a topic or a broker: what was changed comes first; searched, changed and reset.
 
 import { every, get, post, v3 } from "./api.js";
-import { ask, changes, dotted, field, h, note, put, table } from "./dom.js";
+import { ask, changes, dotted, failedIn, field, h, note, put, table } from "./dom.js";
 
 const ORIGINS = { DYNAMIC_TOPIC_CONFIG: "this topic", DYNAMIC_BROKER_CONFIG: "broker, dynamic", DYNAMIC_DEFAULT_BROKER_CONFIG: "all brokers, dynamic", STATIC_BROKER_CONFIG: "broker's file", DEFAULT_CONFIG: "default" };
 
@@ -38,5 +38,5 @@ export function configs(root, { at, own, alters, signal }) {
 
   const show = changes((found) => ((all = found), draw()));
   const load = async () => show((await get(`${v3(...at, "configs")}?page_size=1000`, signal)).data);
-  every(10_000, signal, load, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+  every(10_000, signal, load, failedIn(host));
 }

@@ -1,7 +1,7 @@
 // Nodes of a cluster of `raftlog dev`: kill, pause, stop and restart them.
 
 import { every, get, may, path, post, session } from "./api.js";
-import { ask, changes, h, note, put, table } from "./dom.js";
+import { ask, changes, failedIn, h, note, put, table } from "./dom.js";
 import { plural } from "./format.js";
 
 const EVERY_MS = 1000;
@@ -73,7 +73,7 @@ export function nodesCard(signal) {
     put(lost, h("p", { class: "warn" }, `Node ${each.node_id}, which serves this page, ${DONE[action]}.`, action !== "restart" && [others.length > 0 && [" Open ", links(others), ", or run"], others.length === 0 && " Run", " ", h("code", {}, `raftlog dev ${back} ${each.node_id} -p ${each.kafka.split(":").pop()}`), "."]));
   }
 
-  every(EVERY_MS, signal, look, (error) => error.status > 0 && put(rows, h("p", { class: "failure", role: "alert" }, error.message)));
+  every(EVERY_MS, signal, look, failedIn(rows));
   return element;
 }
 

@@ -50,6 +50,15 @@ export function field(label, input, hint) {
   return h("label", { class: "field" }, h("span", {}, label), input, hint && h("small", {}, hint));
 }
 
+/** Return [name, value] of each line of a field of a form. */
+export function pairs(lines, separator, title) {
+  return lines.split("\n").filter((line) => line.trim()).map((line) => {
+    const at = line.indexOf(separator);
+    if (at < 1) throw new Error(`${title}: ${line} is not name${separator}value.`);
+    return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+  });
+}
+
 /** Return a <select> of [value, text] pairs or plain values. */
 export function select(options, props) {
   const chosen = props?.value;
@@ -74,6 +83,23 @@ export function link(parts, ...children) {
   return h("a", { href: `#/${parts.map((each) => encodeURIComponent(each)).join("/")}` }, ...children);
 }
 
+/** Return the links to the screens above one, each with a slash after it. */
+export const trail = (...links) => h("nav", { class: "path", "aria-label": "Path" }, links.filter(Boolean).map((each) => [each, " / "]));
+
+/** Return links to the views of a screen; `titles` has [view, title], and "" is the view of the screen itself. */
+export function tabs(label, at, titles, chosen) {
+  return h("nav", { class: "tabs", "aria-label": label }, titles.map(([each, title]) => {
+    const one = link(each ? [...at, each] : at, title);
+    if (each === chosen) one.setAttribute("aria-current", "page");
+    return one;
+  }));
+}
+
+export const failure = (error) => h("p", { class: "failure", role: "alert" }, error.message);
+
+/** Return what shows an answer's error in an element; without an answer, the page's head says so. */
+export const failedIn = (element) => (error) => error.status > 0 && put(element, failure(error));
+
 /** Show a message for some seconds. */
 export function note(message, kind = "good") {
   const shown = h("div", { class: `note ${kind}` }, message);
@@ -83,9 +109,9 @@ export function note(message, kind = "good") {
 
 /** Open a dialog with a form. `send` gets the form's values; while it fails, the dialog stays and says why. */
 export function ask(title, content, { button = "OK", danger = false, send, ready = () => true } = {}) {
-  const failure = h("p", { class: "failure", role: "alert" });
+  const failed = h("p", { class: "failure", role: "alert" });
   const submit = h("button", { type: "submit", class: danger ? "danger" : "primary" }, button);
-  const form = h("form", { autocomplete: "off" }, h("h2", { id: "dialog-title" }, title), content, failure,
+  const form = h("form", { autocomplete: "off" }, h("h2", { id: "dialog-title" }, title), content, failed,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, send ? "Cancel" : "Close"), send && submit));
   const dialog = h("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() }, form);
   const look = () => (submit.disabled = !ready(values(form)));
@@ -94,11 +120,11 @@ export function ask(title, content, { button = "OK", danger = false, send, ready
     event.preventDefault();
     if (!send || submit.disabled) return;
     submit.disabled = true;
-    failure.textContent = "";
+    failed.textContent = "";
     try {
       if ((await send(values(form))) !== false) dialog.close();
     } catch (error) {
-      failure.textContent = error.message;
+      failed.textContent = error.message;
     }
     look();
   });

@@ -2,10 +2,10 @@
 
 import { ask as call, every, get, may, pages, path, post, rights, v3 } from "./api.js";
 import { spark } from "./chart.js";
-import { ask, changes, confirmTyped, field, h, link, note, put, select, table } from "./dom.js";
+import { ask, changes, confirmTyped, failure, field, h, link, note, put, select, table, trail } from "./dom.js";
 import { number, plural } from "./format.js";
 import { watchHeld } from "./held.js";
-import { list } from "./list.js";
+import { list, searchBox } from "./list.js";
 import { story, storyOf, whyOfGroup } from "./why.js";
 
 export const STATES = { STABLE: "● stable", EMPTY: "○ empty", DEAD: "✕ dead", PREPARING_REBALANCE: "↻ rebalancing", COMPLETING_REBALANCE: "↻ rebalancing", ASSIGNING: "↻ assigning", RECONCILING: "↻ reconciling" };
@@ -21,7 +21,7 @@ export function groups(root, [id], signal) {
   if (id !== undefined) return group(root, id, signal);
   let shown = [], order = null;
   const all = new Map();
-  const search = h("input", { type: "search", placeholder: "Search groups  ( / )", "aria-label": "Search groups", "data-search": true, oninput: draw, onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), rows.focus()) });
+  const search = searchBox("groups", draw, () => rows);
   const count = h("span", { class: "quiet", role: "status" });
   const rows = list({
     label: "Consumer groups",
@@ -70,7 +70,7 @@ async function group(root, id, signal) {
   let topics = [];
   const came = h("section", { class: "card" });
   const course = new Map();
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["groups"], "Groups"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, held, members, byTopic, behind, came);
+  put(root, trail(link(["groups"], "Groups")), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, held, members, byTopic, behind, came);
   let known = { of: "", at: 0, reads: new Map() };
 
   /** What members read: as they are assigned, or of those beyond the first few as far as it has offsets. */
@@ -106,7 +106,7 @@ async function group(root, id, signal) {
     drawLags(behind, lags, course);
   }, (error) => error.status > 0 && (facts.textContent = error.message));
   const showWhy = changes((found) => put(came, h("h2", {}, "History"), story({ ...found, events: found.events.slice(0, MOST_EVENTS) }), h("p", {}, link(storyOf(id), "Full history"))));
-  every(3000, signal, async () => showWhy(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(came, h("h2", {}, "History"), h("p", { class: "failure", role: "alert" }, error.message)));
+  every(3000, signal, async () => showWhy(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(came, h("h2", {}, "History"), failure(error)));
   try {
     const mine = await rights({ group: id }, signal);
     put(actions, may("READ", mine, "group") && h("button", { type: "button", onclick: () => reset(id, undefined, undefined, topics.map((each) => each.topic_name)) }, "Reset offsets"),

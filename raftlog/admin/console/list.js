@@ -5,6 +5,9 @@ import { h, put } from "./dom.js";
 const ROW = 34;
 const SPARE = 8;
 
+/** Return the search field of a list, from which the arrow leads into the list that `rows()` returns. */
+export const searchBox = (what, draw, rows) => h("input", { type: "search", placeholder: `Search ${what}  ( / )`, "aria-label": `Search ${what}`, "data-search": true, spellcheck: "false", oninput: draw, onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), rows().focus()) });
+
 /**
  * Return { element, set(count, row), refresh, window }. `columns`: { title, cell(row), kind, sort }.
  * `row(index)` may give undefined while that row is not known; `opened(row)` is called on a click or Enter;

@@ -1,10 +1,10 @@
 // Share groups as queues: what waits, what members hold and how often it was delivered, and the story of one record.
 
 import { ask as request, every, get, may, path, rights } from "./api.js";
-import { changes, confirmTyped, field, h, link, note, put, table } from "./dom.js";
+import { changes, confirmTyped, failedIn, field, h, link, note, put, table, trail } from "./dom.js";
 import { milliseconds, number, plural, time } from "./format.js";
 import { reset, STATES } from "./groups.js";
-import { list } from "./list.js";
+import { list, searchBox } from "./list.js";
 import { contents, readOne } from "./record.js";
 import { story } from "./why.js";
 
@@ -21,7 +21,7 @@ export function queues(root, [id, ...record], signal) {
   if (id !== undefined) return queue(root, id, signal);
   let all = [], shown = [];
   const known = new Map();
-  const search = h("input", { type: "search", placeholder: "Search queues  ( / )", "aria-label": "Search queues", "data-search": true, oninput: draw, onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), rows.focus()) });
+  const search = searchBox("queues", draw, () => rows);
   const count = h("span", { class: "quiet", role: "status" });
   const of = (each, value) => (known.has(each.share_group_id) ? value(known.get(each.share_group_id)) : "–");
   const rows = list({
@@ -80,7 +80,7 @@ async function queue(root, id, signal) {
     event.preventDefault();
     location.hash = `#/${["queues", id, topic.value, Number(partition.value), offset.value].map(encodeURIComponent).join("/")}`;
   } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Show history of the record" }, "Show history"));
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, flight, members, tell);
+  put(root, trail(link(["queues"], "Queues")), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, flight, members, tell);
   const showFlight = changes(([limits, rows]) => drawFlight(flight, id, limits, rows));
   const showMembers = changes((found) => drawMembers(members, found));
   every(2000, signal, async () => {
@@ -141,7 +141,7 @@ function remove(id) {
 
 function why(root, id, [topic, partition, offset], signal) {
   const body = h("div", {}, "Asking …"), record = h("section", { class: "card" }, h("h2", {}, "Record"), h("p", { class: "quiet" }, "Reading …"));
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["queues"], "Queues"), " / ", link(["queues", id], id), " / "), h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), body, record);
+  put(root, trail(link(["queues"], "Queues"), link(["queues", id], id)), h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), body, record);
   const shown = (...content) => put(record, h("h2", {}, "Record"), content);
   rights({ topic }, signal).then(async (mine) => {
     if (!may("READ", { ...mine, changes: true }, "topic")) return shown(h("p", { class: "quiet" }, "You may not read the records of this topic."));
@@ -153,5 +153,5 @@ function why(root, id, [topic, partition, offset], signal) {
     h("p", { class: "quiet" }, `${found.state.replace("_", " ")} · ${found.delivery_count} of ${plural(found.delivery_count_limit, "delivery", "deliveries")} · ${found.leader === null ? "no member reads the partition" : `led by broker ${found.leader}`}`),
     h("section", { class: "card" }, story(found)),
     h("p", { class: "quiet" }, found.complete ? "These are all of its deliveries." : `Brokers remember deliveries since ${time(found.known_since.at_ms)}, and not all of them.`)));
-  every(2000, signal, async () => show(await get(at(id, "topics", topic, "partitions", partition, "records", offset, "why"), signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
+  every(2000, signal, async () => show(await get(at(id, "topics", topic, "partitions", partition, "records", offset, "why"), signal)), failedIn(body));
 }

@@ -8,6 +8,7 @@ const SHOWN_CHARS = 300;
 const WHOLE_CHARS = 200_000;
 const MOST_MATCHES = 200;
 const MOST_ENTRIES = 1000;
+const MOST_OPTIONS = 1000;
 
 export const DECODERS = [["auto", "what fits"], ["registry", "schema registry"], ["json", "JSON"], ["msgpack", "MessagePack"], ["text", "text"], ["hex", "bytes"]];
 const KINDS = { AVRO: "Avro", JSON: "JSON Schema", PROTOBUF: "Protobuf" };
@@ -24,6 +25,22 @@ export function text(content) {
 }
 
 export const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : text(content).slice(0, SHOWN_CHARS));
+
+/** The columns of a list of records. */
+export const COLUMNS = [
+  { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
+  { title: "Partition", kind: "number", cell: (each) => each.partition },
+  { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
+  { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
+  { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
+  { title: "Decoded", kind: "decoded wide", cell: (each) => decoded(each.value) },
+];
+
+/** The options of a choice of one partition. */
+export const partitions = (count) => Array.from({ length: Math.min(count, MOST_OPTIONS) }, (_, index) => [String(index), String(index)]);
+
+/** The time of an input as a place to read from. */
+export const placeOf = (input) => `@${new Date(input).getTime()}`;
 
 /** The decoder of a content in a few words. */
 export function decoded(content) {

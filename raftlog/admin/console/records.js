@@ -1,16 +1,17 @@
 // Records of a topic: looked at from somewhere, or live; filtered, decoded, paged through, copied as a command, produced.
 
-import { ask as call, curlAuthorization, every, get, may, path, v3 } from "./api.js";
-import { ask, field, h, note, put, select } from "./dom.js";
-import { number, plural, quoted, time } from "./format.js";
+import { ask as call, curlAuthorization, every, get, isTemporary, may, path, v3 } from "./api.js";
+import { ask, field, h, note, pairs, put, select } from "./dom.js";
+import { number, plural, quoted } from "./format.js";
 import { list } from "./list.js";
-import { brief, DECODERS, decoded, showCommands, showRecord, take, text } from "./record.js";
+import { COLUMNS, DECODERS, partitions, placeOf, showCommands, showRecord, take, text } from "./record.js";
 import { download, search as searchTopic } from "./scan.js";
 
 const MOST_KEPT = 2000;
 const MOST_PARTITIONS = 50;
 const MOST_TURNS = 20;
 const TAIL_MS = 700;
+const RETRY_MS = 1500;
 const MOST_AT_ONCE = 500;
 const WIDEST = 1000;
 const MOST_WINDOWS = 20;
@@ -35,7 +36,7 @@ export function records(root, name, { mine, first, signal }) {
   const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": "Offset", onchange: read });
   const since = h("input", { type: "datetime-local", step: 1, "aria-label": "Time", onchange: read });
   const all = count > 1 ? [["all", count > MOST_PARTITIONS ? `the first ${MOST_PARTITIONS}` : "all"]] : [];
-  const partition = select([...all, ...Array.from({ length: Math.min(count, 1000) }, (_, index) => [String(index), String(index)])], { value: count > 1 ? "all" : "0", "aria-label": "Partition", onchange: read });
+  const partition = select([...all, ...partitions(count)], { value: count > 1 ? "all" : "0", "aria-label": "Partition", onchange: read });
   const most = select([[25, "25"], [100, "100"], [500, "500"]], { value: 100, "aria-label": "Records of each partition", onchange: read });
   const search = h("input", { type: "search", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
   const key = h("input", { type: "search", placeholder: "Filter by key", "aria-label": "Filter records by key", oninput: draw, spellcheck: "false" });
@@ -48,12 +49,7 @@ export function records(root, name, { mine, first, signal }) {
     empty: "No record.",
     opened: open,
     columns: [
-      { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
-      { title: "Partition", kind: "number", cell: (each) => each.partition },
-      { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
-      { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
-      { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
-      { title: "Decoded", kind: "decoded wide", cell: (each) => decoded(each.value) },
+      ...COLUMNS,
       { title: "Headers", kind: "text headers wide", cell: (each) => each.headers.map((one) => `${one.name}=${one.value ? text(one.value) : "∅"}`).join(" ").slice(0, SHOWN_CHARS) },
     ],
   });
@@ -88,7 +84,7 @@ export function records(root, name, { mine, first, signal }) {
 
   function start() {
     if (from.value === "offset") return offset.value || "0";
-    if (from.value === "time" && since.value) return `@${new Date(since.value).getTime()}`;
+    if (from.value === "time" && since.value) return placeOf(since.value);
     return from.value === "latest" ? `-${most.value}` : "earliest";
   }
 
@@ -128,7 +124,9 @@ export function records(root, name, { mine, first, signal }) {
     try {
       ({ found, further } = await ask_(chosen().map((index) => [index, start()]), most.value, mine_.signal));
     } catch (error) {
-      if (!mine_.signal.aborted) told.textContent = error.message;
+      if (mine_.signal.aborted || signal.aborted) return;
+      told.textContent = error.message;
+      if (isTemporary(error)) setTimeout(() => mine_.signal.aborted || signal.aborted || read(), RETRY_MS);
       return;
     }
     if (mine_.signal.aborted || signal.aborted) return;
@@ -235,7 +233,7 @@ export function records(root, name, { mine, first, signal }) {
   /** The commands that read what the screen reads. */
   function command() {
     const query = new URLSearchParams({ start: chosen().map((index) => `${index}:${start()}`).join(","), max_records: most.value });
-    const time_ = since.value ? `s@${new Date(since.value).getTime()}` : "beginning";
+    const time_ = since.value ? `s${placeOf(since.value)}` : "beginning";
     const where = { latest: String(-Number(most.value)), earliest: "beginning", offset: String(offset.value || 0), time: time_ }[from.value];
     const one = partition.value === "all" ? "" : `-p ${partition.value} `;
     return [`curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "records")}?${query}`)}`, `raftlog consume ${server()}-t ${quoted(name)} ${one}-o ${where} -e`];
@@ -255,11 +253,7 @@ function produce(name, count, done) {
     field("Value", h("textarea", { name: "value", rows: 6, spellcheck: "false" })),
     field("Headers", h("textarea", { name: "headers", rows: 2, spellcheck: "false", placeholder: "name: value" }), "one name: value in a line"),
   ], { button: "Produce", send: async (given) => {
-    const headers = given.headers.split("\n").filter((line) => line.trim()).map((line) => {
-      const at_ = line.indexOf(":");
-      if (at_ < 0) throw new Error(`Headers: ${line} is not name: value.`);
-      return { name: line.slice(0, at_).trim(), value: encoded(line.slice(at_ + 1).trim()) };
-    });
+    const headers = pairs(given.headers, ":", "Headers").map(([header, value]) => ({ name: header, value: encoded(value) }));
     const parts = [];
     if (given.partition !== "") parts.push(`"partition_id":${Number(given.partition)}`);
     const key = given.keyType || (given.key ? "STRING" : "");

@@ -2,9 +2,9 @@
 
 import { eventLines, path } from "./api.js";
 import { ask, field, h, note, put, select } from "./dom.js";
-import { bytes, number, plural, time } from "./format.js";
+import { bytes, number, plural } from "./format.js";
 import { list } from "./list.js";
-import { brief, decoded, save, take, text } from "./record.js";
+import { COLUMNS, partitions, placeOf, save, take, text } from "./record.js";
 
 const MOST_AT_ONCE = 1000;
 const MOST_REASONS = 5;
@@ -57,16 +57,14 @@ class Scan {
   }
 }
 
-const partitions = (count) => [["", "all"], ...Array.from({ length: Math.min(count, 1000) }, (_, index) => [String(index), String(index)])];
-
 const range = (count) => [
-  field("Partition", select(partitions(count), { name: "partition", value: "" })),
+  field("Partition", select([["", "all"], ...partitions(count)], { name: "partition", value: "" })),
   h("div", { class: "pair between" }, field("From", h("input", { name: "from", type: "datetime-local", step: 1 }), "empty: the oldest record"),
   field("Until", h("input", { name: "until", type: "datetime-local", step: 1 }), "empty: the newest record"))];
 
 /** The query of a form; what is empty is left out. */
 function asked({ partition, from, until, ...given }, more) {
-  const at = (value) => (value ? `@${new Date(value).getTime()}` : "");
+  const at = (value) => (value ? placeOf(value) : "");
   return Object.fromEntries(Object.entries({ partition, start: at(from), end: at(until), ...given, ...more }).filter(([, value]) => value !== ""));
 }
 
@@ -76,14 +74,7 @@ export function search(host, { name, count, open, decoders, signal }) {
   const status = h("p", { class: "quiet", role: "status" }), bar = h("progress", { max: 1, value: 0, "aria-label": "Progress of the search", hidden: true });
   const start = h("button", { type: "submit", class: "primary" }, "Search"), stop = h("button", { type: "button", disabled: true, onclick: () => scan?.stop() }, "Stop");
   const further = h("button", { type: "button", hidden: true, onclick: () => begin(scan.end.resume) }, "Continue");
-  const rows = list({ label: "Found records", empty: "Nothing was found yet.", opened: open, columns: [
-    { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
-    { title: "Partition", kind: "number", cell: (each) => each.partition },
-    { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
-    { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
-    { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
-    { title: "Decoded", kind: "decoded wide", cell: (each) => decoded(each.value) },
-  ] });
+  const rows = list({ label: "Found records", empty: "Nothing was found yet.", opened: open, columns: COLUMNS });
   const input = (label, key) => field(label, h("input", { name: key, maxlength: 200, spellcheck: "false" }));
   const form = h("form", { autocomplete: "off", onsubmit: (event) => (event.preventDefault(), begin()) },
     h("div", { class: "pair" }, input("Anywhere", "text"), input("In the key", "key"), input("In the value", "value"), input("In a header (name=value)", "header")), range(count),

@@ -1,8 +1,8 @@
 // One topic: its partitions and replicas as a grid, its records, the groups that read it, its configs.
 
-import { ask as call, every, get, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
+import { ask as call, every, get, isTemporary, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
 import { configs } from "./configs.js";
-import { ask, changes, confirmTyped, field, h, link, note, put, table } from "./dom.js";
+import { ask, changes, confirmTyped, failedIn, failure, field, h, link, note, put, table, tabs, trail } from "./dom.js";
 import { bytes, number, plural, short } from "./format.js";
 import { STATES } from "./groups.js";
 import { watchHeld } from "./held.js";
@@ -15,6 +15,7 @@ const MOST_COLUMNS = 12;
 const AT_ONCE = 300;
 const TOTALS_MS = 5000;
 const MOST_GROUPS = 500;
+const RETRY_MS = 1500;
 
 export async function topic(root, [name, tab = ""], signal) {
   const found = TABS.find(([each]) => each === tab) ?? TABS[0];
@@ -22,21 +23,24 @@ export async function topic(root, [name, tab = ""], signal) {
   const body = h("div", { class: "tab" });
   const totals = h("p", { class: "quiet", role: "status" });
   const held = h("section", { class: "card" });
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["topics"], "Topics"), " / "), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions), totals, held,
-    h("nav", { class: "tabs", "aria-label": "Views of the topic" }, TABS.map(([each, title]) => {
-      const one = link(each ? ["topics", name, each] : ["topics", name], title);
-      if (each === found[0]) one.setAttribute("aria-current", "page");
-      return one;
-    })), body);
-  try {
-    const [mine, first] = await Promise.all([rights({ topic: name }, signal), get(`${path("v1", "topics", name, "replicas")}?most=1`, signal)]);
-    if (signal.aborted) return;
-    put(actions, buttons(name, mine, first));
-    found[2](body, name, { mine, first, signal });
-    watchTotals(totals, name, first, signal);
-    if (may("READ", { ...mine, changes: true }, "topic")) watchHeld(held, () => [name], signal);
-  } catch (error) {
-    if (!signal.aborted) put(body, h("p", { class: "failure", role: "alert" }, error.message));
+  put(root, trail(link(["topics"], "Topics")), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions), totals, held,
+    tabs("Views of the topic", ["topics", name], TABS, found[0]), body);
+  await begin();
+
+  /** Ask what the views need, until the node can answer: it may not know a new topic yet. */
+  async function begin() {
+    try {
+      const [mine, first] = await Promise.all([rights({ topic: name }, signal), get(`${path("v1", "topics", name, "replicas")}?most=1`, signal)]);
+      if (signal.aborted) return;
+      put(actions, buttons(name, mine, first));
+      found[2](body, name, { mine, first, signal });
+      watchTotals(totals, name, first, signal);
+      if (may("READ", { ...mine, changes: true }, "topic")) watchHeld(held, () => [name], signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      put(body, failure(error));
+      if (isTemporary(error) || error.status === 404) setTimeout(() => signal.aborted || begin(), RETRY_MS);
+    }
   }
 }
 
@@ -118,7 +122,7 @@ function partitions(root, name, { first: { partitions: count }, signal }) {
     summary.textContent = `${plural(many, "partition")}${many > sample.length ? `, of the ${sample.length} in view` : ""}: ${bad} offline, ${thin} with a replica that is not in sync. A click, or Enter, opens the history of a partition.`;
   }
 
-  const failed = (error) => error.status === 404 && put(root, h("p", { class: "failure", role: "alert" }, error.message));
+  const failed = (error) => error.status === 404 && put(root, failure(error));
   onMetadata(signal, () => load(false), failed);
   every(3000, signal, () => load(true), failed);
 }
@@ -173,7 +177,7 @@ function readers(root, name, { signal }) {
     const found = [];
     await pages("/v1/consumer-groups", { topic: name, most: 200 }, signal, ({ data }) => found.push(...data));
     show(found);
-  }, (error) => error.status > 0 && put(host, h("p", { class: "failure", role: "alert" }, error.message)));
+  }, failedIn(host));
 }
 
 // --- configs

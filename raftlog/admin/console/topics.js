@@ -1,9 +1,9 @@
 // All topics: searched, sorted, measured page by page, and as many as there are.
 
 import { every, get, may, onMetadata, pages, post, v3 } from "./api.js";
-import { ask, field, h, link, note, put } from "./dom.js";
+import { ask, field, h, link, note, pairs, put } from "./dom.js";
 import { bytes, duration, number, plural, short } from "./format.js";
-import { list } from "./list.js";
+import { list, searchBox } from "./list.js";
 
 const MEASURE_MS = 5000;
 const GROUPS_MS = 60000;
@@ -11,7 +11,7 @@ const GROUPS_MS = 60000;
 export function topics(root, _parts, signal) {
   let all = [], shown = [], order = null, groups = null;
   const measures = new Map();
-  const search = h("input", { type: "search", placeholder: "Search topics  ( / )", "aria-label": "Search topics", "data-search": true, spellcheck: "false", oninput: draw, onkeydown: (event) => event.key === "ArrowDown" && (event.preventDefault(), rows.focus()) });
+  const search = searchBox("topics", draw, () => rows);
   const internal = h("input", { type: "checkbox", onchange: draw });
   const count = h("span", { class: "quiet", role: "status" });
   const of = (each, what) => measures.get(each.topic_name)?.[what];
@@ -99,11 +99,7 @@ function create() {
     h("div", { class: "pair" }, field("Partitions", h("input", { name: "partitions", type: "number", min: 1, placeholder: "default" })), field("Replicas", h("input", { name: "replicas", type: "number", min: 1, placeholder: "default" }))),
     field("Configs", h("textarea", { name: "configs", rows: 3, spellcheck: "false", placeholder: "cleanup.policy=compact" }), "one name=value in a line"),
   ], { button: "Create", ready: (given) => given.name !== "", send: async (given) => {
-    const configs = given.configs.split("\n").filter((line) => line.trim()).map((line) => {
-      const at = line.indexOf("=");
-      if (at < 1) throw new Error(`Configs: ${line} is not name=value.`);
-      return { name: line.slice(0, at).trim(), value: line.slice(at + 1).trim() };
-    });
+    const configs = pairs(given.configs, "=", "Configs").map(([config, value]) => ({ name: config, value }));
     await post(v3("topics"), { topic_name: given.name, partitions_count: whole(given.partitions), replication_factor: whole(given.replicas), configs });
     note(`Topic ${given.name} is created.`);
     location.hash = `#/topics/${encodeURIComponent(given.name)}`;

@@ -1,7 +1,7 @@
 // Transactional ids, and hanging transactions.
 
 import { every, get, may, path, post, session } from "./api.js";
-import { ask, changes, h, link, note, put, table } from "./dom.js";
+import { ask, changes, failedIn, h, link, note, put, table } from "./dom.js";
 import { duration, number, time } from "./format.js";
 
 const MOST_ASKED = 20;
@@ -48,9 +48,8 @@ export function transactions(root, _parts, signal) {
       ...(may("ALTER", session.me) ? [["", (each) => h("button", { type: "button", class: "danger", onclick: () => abort(each, look) }, "Abort"), "act"]] : []),
     ], found, "No hanging transactions.")));
   const look = async () => showHanging((await get("/v1/hanging-transactions", signal)).data);
-  const failed = (section) => (error) => error.status > 0 && put(section, h("p", { class: "failure", role: "alert" }, error.message));
-  every(3000, signal, load, failed(ids));
-  every(10_000, signal, look, failed(hanging));
+  every(3000, signal, load, failedIn(ids));
+  every(10_000, signal, look, failedIn(hanging));
 }
 
 /** How long a transaction is open, in red where consumers of committed records wait long. */

@@ -1,7 +1,7 @@
 // The screen "Why": the changes of a partition, a broker or a group, newest first, with the cause of each.
 
 import { every, get, onMetadata, path } from "./api.js";
-import { changes, field, h, link, put } from "./dom.js";
+import { changes, failedIn, field, h, link, put, trail } from "./dom.js";
 import { plural, time } from "./format.js";
 
 const MOST_OFFERED = 500;
@@ -17,10 +17,10 @@ export function why(root, parts, signal) {
   const [name, index] = parts;
   const where = ofBroker ? path("v1", "brokers", name, "why") : path("v1", "topics", name, "partitions", index, "why");
   const body = h("div", {}, "Asking …");
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "History"), " / ", !ofBroker && [link(["topics", name], name), " / "]),
+  put(root, trail(link(["why"], "History"), !ofBroker && link(["topics", name], name)),
     h("h1", { class: "name" }, ofBroker ? `Broker ${name}` : `${name}, partition ${index}`), body);
   const show = changes((found) => draw(body, found));
-  onMetadata(signal, async () => show(await get(where, signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
+  onMetadata(signal, async () => show(await get(where, signal)), failedIn(body));
 }
 
 function choose(root, signal) {
@@ -51,17 +51,17 @@ function choose(root, signal) {
   onMetadata(signal, async () => {
     const { brokers: known } = await get("/v1/health", signal);
     show(await Promise.all(known.map((each) => get(path("v1", "brokers", each.broker_id, "why"), signal))));
-  }, (error) => error.status > 0 && put(brokers, h("p", { class: "failure", role: "alert" }, error.message)));
+  }, failedIn(brokers));
 }
 
 function ofGroup(root, id, signal) {
   const body = h("div", {}, "Asking …");
-  put(root, h("nav", { class: "path", "aria-label": "Path" }, link(["why"], "History"), " / ", link(["groups", id], id), " / "), h("h1", { class: "name" }, `Group ${id}`), body);
+  put(root, trail(link(["why"], "History"), link(["groups", id], id)), h("h1", { class: "name" }, `Group ${id}`), body);
   const show = changes((found) => put(body, summary(found),
     h("p", { class: "quiet" }, `${found.type ?? "no more"} · ${plural(found.members, "member")} · generation ${found.generation} · coordinated by broker ${found.coordinator}, leader of partition ${found.offsets_partition} of __consumer_offsets`),
     h("section", { class: "card" }, story(found)),
     h("p", { class: "quiet" }, found.complete ? "This is all since the group began." : `Members and offsets: since ${time(found.known_since.at_ms)}, when broker ${found.coordinator} loaded the group, or since the oldest of these. Earlier events were known only to its former coordinator.`)));
-  every(2000, signal, async () => show(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
+  every(2000, signal, async () => show(await get(whyOfGroup(id), signal)), failedIn(body));
 }
 
 /** The summary, with its times as the rest of the page writes them. */

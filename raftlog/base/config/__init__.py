@@ -223,8 +223,8 @@ def _of_topics(name: str, known: Container[str]) -> str:
     """Return the error for a topic's config among a node's settings, with the node's own name for it; "" for others."""
     if name not in (topics := settings_of(TopicConfig)):
         return ""
-    own = [f"{each} here" for each, _ in topics[name][1].synonyms if each in known]
-    return "; ".join(["that is a topic's", *own[:1]])
+    own = [f"the node's setting is {each}" for each, _ in topics[name][1].synonyms if each in known]
+    return "; ".join(["is a topic's config", *own[:1]])
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:

@@ -106,7 +106,7 @@ class Setting:
         except ValueError:
             if self.name.endswith(".ms") and (found := _DURATION.fullmatch(text.lower())):
                 ms = int(found[1]) * _UNITS_MS[found[2]]
-                raise ValueError(f"must be milliseconds, as {ms}") from None
+                raise ValueError(f"must be in milliseconds, such as {ms}") from None
             raise
         self._check(value)
         return value

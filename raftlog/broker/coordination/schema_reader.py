@@ -115,7 +115,7 @@ class SchemaReader:
         end_offset = await self._special_offset(leader, LATEST)
         source = (topic.topic_id, state.leader_epoch)
         if source != self._loaded_from or self._offset > end_offset:
-            self._restart(source, await self._special_offset(leader, EARLIEST))
+            self._restart(source, 0)
         while self._offset < end_offset:
             try:
                 batches = await self._read(leader)
@@ -124,6 +124,7 @@ class SchemaReader:
                 if start_offset <= self._offset:
                     raise
                 self._restart(source, start_offset)
+                end_offset = await self._special_offset(leader, LATEST)  # the start may have passed that too
                 continue
             records, offset = await self._broker.env.offload(partial(decoded, batches, self._offset))
             if offset <= self._offset:

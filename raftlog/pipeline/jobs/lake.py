@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from raftlog.pipeline.decoding import Decoder
     from raftlog.pipeline.table_sink import TableSink
 
-INSTALL = "this needs the packages of raftlog[table]: pip install 'raftlog[table]'"
+INSTALL = "this needs the packages of raftlog[table]: pip install '.[table]' in a checkout"
 RENAMED = {"timestampType": "timestamp_type"}
 """Columns of Spark's source that tables of `raftlog table` call otherwise."""
 

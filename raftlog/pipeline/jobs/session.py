@@ -35,7 +35,7 @@ def make_session(options: SourceOptions, job: str) -> SparkSession:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        how = "pip install 'raftlog[spark]', in a checkout '.[spark]'"
+        how = "pip install '.[spark]' in a checkout"
         raise MissingError(f"PySpark is not installed ({error}): {how}") from None
     if not java():
         raise MissingError(NO_JAVA)

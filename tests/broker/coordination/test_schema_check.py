@@ -17,6 +17,7 @@ from raftlog.base.memory import Account
 from raftlog.broker.coordination import schema_check
 from raftlog.broker.coordination.schema_check import SchemaCheck
 from raftlog.broker.coordination.schema_log import SchemaLog
+from raftlog.broker.coordination.schema_reader import SchemaReader
 from raftlog.records.batch import CRC_START, build_batch, new_record
 from raftlog.records.varint import write_varint
 from raftlog.schemas.produced import MOST_ERRORS
@@ -210,6 +211,32 @@ def test_a_topic_that_was_made_anew_is_read_anew() -> None:
         await errors_of(check, CHECKED, framed(8))
         await errors_of(check, CHECKED, framed(7))
         await checked(check, CHECKED, batch(framed(1)))
+
+    play(scenario)
+
+
+def test_a_reading_whose_end_the_log_start_passes_goes_on_to_the_new_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An operator writes the schemas again, and deletes all records before them, between two requests of a reader."""
+    read = SchemaReader._read
+
+    async def scenario(node: SchemaBroker, log: SchemaLog) -> None:
+        check, trims = SchemaCheck(node.broker), 0
+        await write(log, long("t-value", 1, 1), long("t-value", 2, 2, '"int"'))
+
+        async def read_later(reader: SchemaReader, leader: int) -> bytes:
+            nonlocal trims
+            if not trims:
+                trims = log.bounds().log_end_offset
+                await write(log, long("t-value", 1, 1))
+                node.replicas.partitions[0].delete_records(trims)
+            return await read(reader, leader)
+
+        monkeypatch.setattr(SchemaReader, "_read", read_later)
+        await checked(check, CHECKED, batch(framed(1)))
+        await errors_of(check, CHECKED, framed(2))
+        assert trims == log.bounds().log_start_offset == 2
 
     play(scenario)
 

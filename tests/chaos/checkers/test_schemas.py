@@ -156,6 +156,18 @@ def test_a_history_breaks_the_laws_that_it_shows(told: SchemaHistory, broken: se
     assert told.broken() == broken
 
 
+def test_the_page_shows_the_registrations_and_rows_of_a_finding():
+    """A row is a version and its schema; of a long reading, the rows of the schema that the finding is about."""
+    many = [("s", number, number, 100 + number) for number in range(3, 60)]
+    told = history().registers(BOB, 7, (2, 2))
+    for _, _, _, schema in many:
+        told.registers(BOB, schema)
+    lines = judge(Header(), told.ends(FIRST, *many).ops).text()
+    assert "s ← 7 as id 2, version 2" in lines
+    assert "node 1 → s 1:7(id 1) (58 schemas)" in lines
+    assert "schema 7 as version 1, and then schema 7 as version 2" in lines
+
+
 def test_a_reading_without_rows_does_not_count():
     """A node counts as read once its rows are in the history."""
     told = history()

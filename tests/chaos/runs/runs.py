@@ -45,7 +45,10 @@ def case(**expected: object) -> Case:
 
 
 def record(**expected: object) -> Record:
-    """A leader is killed at 3 s for 2 s, which silences partition 1 for 0.7 s; a pause at 7 s is not felt."""
+    """A leader is killed at 3 s for 2 s, which silences partition 1 for 0.7 s; a pause at 7 s is not felt.
+
+    Of the four ids of schemas, two are new while a fault is at work.
+    """
     made = Record(case(**expected), "processes", 7, began_at=100.0, began_wall_s=WALL_S)
     made.phases = [
         Phase("quiet", 0.0, 3.0),
@@ -62,6 +65,9 @@ def record(**expected: object) -> Record:
         send, done = ["send", "t-0", number], ["send", "t-0", [number, number]]
         made.tally.keep(op(2 * number, at_ns, "invoke", "send", [send]))
         made.tally.keep(op(2 * number + 1, at_ns + 3_000_000, "ok", "send", [done]))
+    for number, (at_s, schema_id) in enumerate([(1.0, 1), (4.0, 1), (4.5, 2), (7.5, 3), (11.0, 4)], 240):
+        value = ["register", "s", schema_id, [schema_id, schema_id]]
+        made.tally.keep(op(number, int(at_s * 1e9), "ok", "register", [value]))
     return made
 
 

@@ -72,10 +72,13 @@ def test_a_limit_for_a_fault_that_never_comes_is_a_mistake():
 
 def test_a_shorter_run_is_expected_to_do_less_but_a_longer_one_not_more():
     """--minutes changes how long there are faults; the file's figures are for its own time."""
-    text = 'suites = ["x"]\n[faults]\nmix = ["kill"]\nseconds = 20\n[expect]\nacked = 100\ninjections = 4'
+    faults = '[faults]\nmix = ["kill"]\nseconds = 20'
+    expect = "[expect]\nacked = 100\nregistered_during_faults = 20\ninjections = 4"
+    text = f'suites = ["x"]\n{faults}\n{expect}'
     case = parse_case("some", text, KNOWN)
     assert case.lasting(5).expect.acked == 25
     assert case.lasting(5).expect.injections == 1
+    assert case.lasting(5).expect.registered_during_faults == 5
     assert case.lasting(200).expect.acked == 100
     assert case.lasting(200).faults.seconds == 200
 

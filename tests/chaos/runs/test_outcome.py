@@ -58,6 +58,10 @@ def test_unavailability_is_reported_by_fault():
     [
         ({"acked": 121}, "120 writes acknowledged, expected at least 121"),
         ({"acked_during_faults": 60}, "30 writes acknowledged during faults, expected at least 60"),
+        (
+            {"registered_during_faults": 3},
+            "2 new ids of schemas during faults, expected at least 3",
+        ),
         ({"injections": 3}, "2 faults injected, expected at least 3"),
         (
             {"unavailable_s": {"kill-leader": 0.5}},

@@ -9,6 +9,7 @@ from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.history import Header
 from raftlog_chaos.runs.case import Case, read_cases
 from raftlog_chaos.runs.outcome import Judgement, conclude
+from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.simulated import SimulatedRun, run_simulated
 from raftlog_chaos.simulator.loop import Run, SimLoop, simulate
 from raftlog_chaos.testbeds.find import SUITES
@@ -35,6 +36,18 @@ def test_a_case_file_runs_in_the_simulator_as_it_does_on_processes(name, seed):
     assert outcome.status == "passed"
     assert outcome.injected
     assert outcome.meter_acks > 100
+
+
+def test_a_case_about_schemas_does_not_run_without_registries():
+    """Without its registrars it would pass, and prove nothing of the registry."""
+    case = read_cases(SUITES, FAULTS)["schemas"]
+
+    async def run(loop: SimLoop) -> str:
+        with pytest.raises(Unavailable) as refused:
+            await run_simulated(case, loop)
+        return str(refused.value)
+
+    assert simulate(run, seed=1, limit_s=LIMIT_S).result == "has no schema registries"
 
 
 def test_a_broken_invariant_fails_a_case_that_lets_nodes_stop():
