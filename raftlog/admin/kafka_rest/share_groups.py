@@ -42,7 +42,7 @@ class ShareTopicPartition(msgspec.Struct, kw_only=True):
 class KafkaShareGroup(msgspec.Struct, kw_only=True):
     """A share group. `partition_count`: the partitions that its members read, without topics hidden from the caller.
 
-    `assigned_topic_partitions`: also those that members have read before; a list of groups leaves them out.
+    `assigned_topic_partitions`: also partitions with a start offset that no member reads now. Lists leave it out.
     """
 
     kind: str = "KafkaShareGroup"
@@ -120,6 +120,7 @@ async def list_kafka_share_groups(call: Call) -> KafkaShareGroupList:
 
 
 async def get_kafka_share_group(call: Call) -> KafkaShareGroup:
+    """Return a group, without the topics that the caller may not see."""
     image = image_of(call)
     group_id, broker_id, found = await describe_share_group(call)
     group = await _group(call, image, found, broker_id)
