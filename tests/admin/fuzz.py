@@ -1,4 +1,5 @@
-"""`python -m tests.admin.fuzz` (`make api`): sends requests generated from /openapi.json to a real cluster of three.
+"""`python -m tests.admin.fuzz` (`make api`): sends requests generated from /openapi.json to a real cluster of three, to
+the admin API and to the schema registry.
 
 Schemathesis generates valid and invalid requests, the same for the same seed, and checks each response against the
 document.
@@ -7,10 +8,12 @@ document.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 import tempfile
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +43,21 @@ def populate(url: str) -> None:
     api.ask("PUT", "/consumer-groups/riders/configs/consumer.session.timeout.ms", {"value": "50000"})
     entries = [{"id": str(n), "value": {"data": n}} for n in range(5)]
     api.ask("POST", "/topics/rides/records:batch", {"entries": entries})
+
+
+def populate_registry(url: str) -> None:
+    """Register schemas for the registry to show: two versions, a reference, a level and a mode of a subject."""
+    registry = Api(url)
+    for fields in ([], [{"name": "f", "type": "long", "default": 0}]):
+        schema = json.dumps({"type": "record", "name": "Ride", "fields": fields})
+        assert (
+            registry.ask("POST", "/subjects/rides-value/versions", {"schema": schema}).status == HTTPStatus.OK
+        )
+    reference = {"name": "Ride", "subject": "rides-value", "version": 1}
+    body = {"schema": '{"type": "array", "items": "Ride"}', "references": [reference]}
+    registry.ask("POST", "/subjects/all-value/versions", body)
+    registry.ask("PUT", "/config/rides-value", {"compatibility": "FULL"})
+    registry.ask("PUT", "/mode/rides-value", {"mode": "READWRITE"})
 
 
 def judge(url: str, *options: str, seed: int = 1) -> Verdict:
@@ -89,11 +107,14 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=25, help="for each operation")
     options = parser.parse_args()
     with AdminCluster(3) as cluster:
-        populate(cluster.admin_url(1))
-        verdict = judge(cluster.admin_url(1), f"--max-examples={options.examples}", seed=options.seed)
+        apis = (cluster.admin_url(1), populate), (cluster.schema_registry_url(2), populate_registry)
+        verdicts = []
+        for url, fill in apis:
+            fill(url)
+            verdicts.append(judge(url, f"--max-examples={options.examples}", seed=options.seed))
         failures = failures_in_logs(cluster)
-    print(verdict.text, *failures, sep="\n")
-    return 0 if verdict.clean and not failures else 1
+    print(*(each.text for each in verdicts), *failures, sep="\n")
+    return 0 if all(each.clean for each in verdicts) and not failures else 1
 
 
 if __name__ == "__main__":
