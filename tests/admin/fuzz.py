@@ -22,6 +22,7 @@ from tests.admin.conftest import Api
 from tests.kit.waits import PATIENCE_S, run
 
 HERE = Path(__file__).parent
+OF_REGISTRY = "schemathesis_registry.toml"
 GENERATED = re.compile(r"(\d+) generated")
 
 
@@ -60,13 +61,13 @@ def populate_registry(url: str) -> None:
     registry.ask("PUT", "/mode/rides-value", {"mode": "READWRITE"})
 
 
-def judge(url: str, *options: str, seed: int = 1) -> Verdict:
+def judge(url: str, *options: str, seed: int = 1, config: str = "schemathesis.toml") -> Verdict:
     """Have the API at a URL tried."""
     with tempfile.TemporaryDirectory(prefix="raftlog-api-") as folder:
         ran = run(
             [
                 str(Path(sys.executable).with_name("schemathesis")),
-                f"--config-file={HERE / 'schemathesis.toml'}",
+                f"--config-file={HERE / config}",
                 "run",
                 f"{url}/openapi.json",
                 "--checks=all",
@@ -107,11 +108,14 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=25, help="for each operation")
     options = parser.parse_args()
     with AdminCluster(3) as cluster:
-        apis = (cluster.admin_url(1), populate), (cluster.schema_registry_url(2), populate_registry)
-        verdicts = []
-        for url, fill in apis:
-            fill(url)
-            verdicts.append(judge(url, f"--max-examples={options.examples}", seed=options.seed))
+        admin, registry = cluster.admin_url(1), cluster.schema_registry_url(2)
+        populate(admin)
+        populate_registry(registry)
+        most = f"--max-examples={options.examples}"
+        verdicts = [
+            judge(admin, most, seed=options.seed),
+            judge(registry, most, seed=options.seed, config=OF_REGISTRY),
+        ]
         failures = failures_in_logs(cluster)
     print(*(each.text for each in verdicts), *failures, sep="\n")
     return 0 if all(each.clean for each in verdicts) and not failures else 1

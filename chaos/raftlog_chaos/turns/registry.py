@@ -1,4 +1,4 @@
-"""The largest requests of the schema registry: those of each route, and those with a large schema."""
+"""The largest requests of the schema registry: the largest of each route, and requests with a large schema."""
 
 from __future__ import annotations
 
