@@ -34,7 +34,7 @@ demo: $(DEMO_STAMP)
 	$(BIN)/raftlog demo $(DEMO)
 
 # About five minutes on two cores. TEST="tests/base -k config" runs a part, TEST="-n 0 ..." in one process. A module's tests
-# share a process and its cluster. A test of real nodes that fails is run once more, and told as FLAKY if it passes then.
+# share a process and its cluster. A test of real nodes that fails runs again, and is reported as FLAKY if it passes then.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
 
@@ -178,7 +178,7 @@ bench: $(STAMP)
 	$(BIN)/raftlog bench $(BENCH)
 
 # raftlog beside Apache Kafka, NATS JetStream, Redis Streams and a C program of the same bytes, in less than half an hour.
-# What isn't installed is told as missing. COMPARE="--only produce,latency --systems raftlog,kafka" runs some of it.
+# What isn't installed is reported as missing. COMPARE="--only produce,latency --systems raftlog,kafka" runs some of it.
 compare: $(STAMP)
 	$(BIN)/raftlog compare $(COMPARE)
 

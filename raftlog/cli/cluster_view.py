@@ -18,6 +18,7 @@ from raftlog.cli.group import groups_of
 from raftlog.cli.group_lookup import committed
 from raftlog.cli.partition import offsets_at
 from raftlog.cli.partition_view import Partition, partitions_in
+from raftlog.cli.share_group import offsets_of
 from raftlog.cli.target import Target
 from raftlog.client.metadata import LATEST, PartitionKey
 
@@ -30,7 +31,7 @@ SHARE: Final = "share"
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A group. `lag` None: not known, or of a share group."""
+    """A group. `lag` None: not known. A share group has none until records are acknowledged."""
 
     group: str
     state: str
@@ -111,12 +112,19 @@ def _add_groups(target: Target, view: ClusterView, silent: set[int]) -> None:
             view.missing.append(f"groups of broker {broker}: {failure}")
     for number, row in enumerate(sorted(found, key=lambda row: row["group"])):
         lag = None
-        if number < MOST_GROUPS and row["type"] != SHARE:
+        if number < MOST_GROUPS:
             try:
-                lag = lag_of(committed(target, row["group"]), view.ends)
+                lag = _lag(target, row, view.ends)
             except Failure as failure:
                 view.missing.append(f"lag of a group: {failure}")
         view.groups.append(GroupLine(row["group"], row["state"], row["type"], lag))
+
+
+def _lag(target: Target, row: dict[str, str], ends: dict[PartitionKey, int]) -> int | None:
+    if row["type"] != SHARE:
+        return lag_of(committed(target, row["group"]), ends)
+    known = [lag for _, lag in offsets_of(target, row["group"]).values() if lag is not None]
+    return sum(known) if known else None
 
 
 def lag_of(read_to: dict[PartitionKey, int], ends: dict[PartitionKey, int]) -> int | None:

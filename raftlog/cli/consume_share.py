@@ -16,6 +16,7 @@ from typing import Final
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition, from_code
 from raftlog.cli import exits
 from raftlog.cli.client_settings import SHARE_SETTINGS, number
+from raftlog.cli.effective_settings import setting_of
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat.format import Record
@@ -27,6 +28,7 @@ from raftlog.client.share_fetching import ACCEPT, REJECT, ShareFetcher, ShareOpt
 from raftlog.client.share_member import ShareMember
 
 POLL_S: Final = 0.2
+RESET: Final = "share.auto.offset.reset"
 WAIT_MS: Final = 500
 """How long a leader waits for records."""
 TYPES: Final = {"accept": ACCEPT, "reject": REJECT, "release": None}
@@ -45,11 +47,7 @@ def consume_share(target: Target, group: str, topics: tuple[str, ...], *, ack: s
         )
         _check_topics(reached, topics)
         if not wanted.quiet and looked_up(reached, group) is None:
-            print(
-                f"share group {group} is new: it begins at the end, unless its share.auto.offset.reset says otherwise; "
-                f"to begin at the beginning: raftlog share-group reset {group} -t {topics[0]} --to-earliest --execute",
-                file=sys.stderr,
-            )
+            print(f"share group {group} is new: {_begin(reached, group, topics[0])}", file=sys.stderr)
         member = ShareMember(reached.cluster, group, topics)
         fetcher = ShareFetcher(member, reached.cluster, topics, options)
         reader = ShareReader(reached, member, fetcher, TYPES[ack], wanted)
@@ -62,6 +60,22 @@ def consume_share(target: Target, group: str, topics: tuple[str, ...], *, ack: s
         except KeyboardInterrupt:
             return exits.INTERRUPTED
         return reader.code
+
+
+def _begin(target: Target, group: str, topic: str) -> str:
+    """Return where a new group begins, and how to begin at the beginning. It is a config, so it may be unreadable."""
+    try:
+        reset = setting_of(target, "group", group, RESET)
+    except Failure:
+        reset = None
+    if reset == "earliest":
+        return f"it begins at the beginning ({RESET}={reset})"
+    begin = {
+        None: f"it begins at the end, unless its {RESET} says otherwise",
+        "latest": "it begins at the end",
+    }.get(reset, f"it begins as {RESET}={reset} says")
+    at_start = f"raftlog share-group reset {group} -t {topic} --to-earliest --execute"
+    return f"{begin}; to begin at the beginning: {at_start}"
 
 
 def _check_topics(target: Target, topics: tuple[str, ...]) -> None:

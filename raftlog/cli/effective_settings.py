@@ -51,6 +51,11 @@ def settings_of(target: Target, kind: Kind, name: str) -> list[dict[str, Any]]:
     ]
 
 
+def setting_of(target: Target, kind: Kind, name: str, setting: str) -> str | None:
+    """Return the value of one setting; None if it is unset or not known. Raise Failure."""
+    return next((each["value"] for each in settings_of(target, kind, name) if each["name"] == setting), None)
+
+
 def change_settings(target: Target, kind: Kind, name: str, changes: Mapping[str, str | None]) -> None:
     """Set each setting, or unset it (None), and say so; all of them or none. Raise Failure."""
     alter_settings(target, kind, name, changes)

@@ -12,7 +12,7 @@ import typer
 from raftlog.base.errors import GroupIdNotFound, UnsupportedVersion, from_code
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
-from raftlog.cli.effective_settings import settings_of
+from raftlog.cli.effective_settings import setting_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.group import Id, Ids, Topics, delete_group, print_groups, report
 from raftlog.cli.group_lookup import Group, GroupMember, in_use
@@ -55,7 +55,7 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
     ]
     offsets = [
         {"topic": topic, "partition": number, "start_offset": start_offset, "lag": lag}
-        for (topic, number), (start_offset, lag) in sorted(_offsets(target, name).items())
+        for (topic, number), (start_offset, lag) in sorted(offsets_of(target, name).items())
     ]
     is_table = form is Form.TABLE
     about = {
@@ -107,7 +107,7 @@ def reset(
     found = looked_up(target, name)
     if execute and found is not None and (why_not := in_use(found)):
         raise Failure(why_not)
-    there = {} if found is None else _offsets(target, name)
+    there = {} if found is None else offsets_of(target, name)
     named = [tp for each in topics or [] for tp in read_topic_partition(target, each)] or sorted(there)
     if not named:
         raise Failure(f"share group {name} has no offsets: name topics with --topic", exits.NOT_FOUND)
@@ -234,7 +234,7 @@ def _assigned(member: Any) -> Iterator[PartitionKey]:
             yield topic.topic_name, number
 
 
-def _offsets(target: Target, name: str) -> dict[PartitionKey, tuple[int | None, int | None]]:
+def offsets_of(target: Target, name: str) -> dict[PartitionKey, tuple[int | None, int | None]]:
     """Return the start offset and the lag of each partition that a share group has; None for what is not known."""
     with target.failures(f"{name}: ", needs="DESCRIBE"):
         (found,) = target.cluster.ask_coordinator(
@@ -257,11 +257,9 @@ def _offsets(target: Target, name: str) -> dict[PartitionKey, tuple[int | None, 
 def _dead_letter_topic(target: Target, name: str) -> str | None:
     """Return the topic that gets dead letters of a share group; None without, and without the right to know it."""
     try:
-        settings = settings_of(target, "group", name)
+        return setting_of(target, "group", name, "errors.deadletterqueue.topic.name") or None
     except Failure:
         return None
-    found = {each["name"]: each["value"] for each in settings}
-    return found.get("errors.deadletterqueue.topic.name") or None
 
 
 def _known(number: int) -> int | None:

@@ -147,7 +147,7 @@ class Cluster:
                 exchange = connection.ask if check else connection.exchange
                 return exchange(api_key, version, build(request_builders(api_key, version)))
             except KafkaError as error:
-                if not error.retriable or isinstance(error, MOVED) or _is_late(deadline):
+                if not error.retriable or _is_late(deadline):
                     raise
             except OSError as error:
                 self._ask_why_closed(error)
@@ -227,21 +227,13 @@ class Cluster:
         """Return the id of a group's coordinator. Raise KafkaError, Unreachable, Refused."""
         if (known := self._coordinators.get(group)) is not None:
             return known
-        deadline = time.monotonic() + self.timeout_s
-        while True:
-            try:
-                found = self.ask(
-                    ApiKey.FIND_COORDINATOR,
-                    lambda make: make.FindCoordinatorRequest(key=group, key_type=GROUP_KEY),
-                )
-            except MOVED:
-                if _is_late(deadline):
-                    raise
-                time.sleep(RETRY_S)
-                continue
-            self._brokers[found.node_id] = Node(found.node_id, found.host, found.port, None)
-            self._coordinators[group] = found.node_id
-            return int(found.node_id)
+        found = self.ask(
+            ApiKey.FIND_COORDINATOR,
+            lambda make: make.FindCoordinatorRequest(key=group, key_type=GROUP_KEY),
+        )
+        self._brokers[found.node_id] = Node(found.node_id, found.host, found.port, None)
+        self._coordinators[group] = found.node_id
+        return int(found.node_id)
 
     def ask_coordinator(
         self,
@@ -255,9 +247,10 @@ class Cluster:
     ) -> Any:
         """Return the response of a group's coordinator, wherever it is. Raise KafkaError, Unreachable, Refused.
 
-        `errors` returns the codes of the response's parts, of which some may say that the coordinator moved. Without
-        `check`, a response with another error is returned. A coordinator that is silent for ANSWER_S is looked up
-        again, for requests that may be repeated. With `timeout_s` it may be silent for that long.
+        `errors` returns the codes of the response's parts, of which some may say that the coordinator moved. That and
+        a retriable error of the whole response are retried within the timeout. Without `check`, a response with
+        another error is returned. A coordinator that is silent for ANSWER_S is looked up again, for requests that
+        may be repeated. With `timeout_s` it may be silent for that long.
         """
         deadline = time.monotonic() + self.timeout_s
         patience_s = ANSWER_S if api_key in REPEATABLE else math.inf
@@ -272,8 +265,8 @@ class Cluster:
                 patience_s *= 2
             else:
                 whole = getattr(answer, "error_code", 0)
-                found = [from_code(code) for code in (whole, *errors(answer)) if code]
-                if _is_late(deadline) or not any(isinstance(each, MOVED) for each in found):
+                has_moved = any(isinstance(from_code(code), MOVED) for code in errors(answer) if code)
+                if _is_late(deadline) or not (has_moved or is_retriable(whole)):
                     if whole and check:
                         raise from_code(whole, getattr(answer, "error_message", None))
                     return answer

@@ -17,13 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from raftlog.base.errors import (
-    DuplicateSequenceNumber,
-    KafkaError,
-    LeaderNotAvailable,
-    UnknownTopicOrPartition,
-    from_code,
-)
+from raftlog.base.errors import DuplicateSequenceNumber, KafkaError, from_code
 from raftlog.client.cluster import RETRY_S, Cluster, is_retriable
 from raftlog.client.connection import Connection
 from raftlog.client.errors import NotConnected, Unreachable
@@ -161,8 +155,7 @@ class Producer:
             error = from_code(found.error_code)
             if not found.error_code:
                 return found
-            is_new = isinstance(error, UnknownTopicOrPartition | LeaderNotAvailable)
-            if not is_new or time.monotonic() > deadline:
+            if not error.retriable or time.monotonic() > deadline:
                 raise error
             time.sleep(RETRY_S)
 

@@ -36,6 +36,7 @@ EARLIEST = -2
 TOPIC_ID = UUID(int=5)
 TICKS_S = 0.001
 """Simulated time of some turns of the loop."""
+STRING = Schema("AVRO", '"string"')
 FORTY_TWO = b"\x54"
 
 
@@ -176,7 +177,7 @@ def test_new_leader_is_read_from_its_first_record() -> None:
         node.leader.register(1)
         node.leader.register(2)
         assert await node.read(1) == 42
-        node.leader.log = [SchemaWritten("t-value", 1, 7, Schema("AVRO", '"string"'))]
+        node.leader.log = [SchemaWritten("t-value", each, 6 + each, STRING) for each in (1, 2, 3)]
         node.images.append(image_of(4))
         assert await node.read(7) == "it is not of its schema 7 (t-value version 1): " + (
             "42 bytes are expected at byte 1 of 1"

@@ -69,11 +69,17 @@ def test_an_ended_member_gives_back_what_it_holds_at_once(raftlog: CommandLine, 
 
 @pytest.mark.slow
 def test_a_new_group_is_said_to_begin_at_the_end(raftlog: CommandLine, ten: str) -> None:
-    """The command would look stuck; the message names what begins earlier."""
+    """The command would look stuck; the message names what begins earlier. A config of the group may say so."""
     ran = raftlog("consume", "--share", f"new-{ten}", "-e", ten)
     assert (ran.returncode, ran.stdout) == (exits.OK, "")
     assert f"raftlog share-group reset new-{ten} -t {ten} --to-earliest --execute" in ran.stderr
     assert raftlog("consume", "--share", f"new-{ten}", "-e", ten).stderr == ""
+    raftlog("config", "set", "group", f"first-{ten}", "share.auto.offset.reset=earliest")
+    ran = raftlog("consume", "--share", f"first-{ten}", "-c", "10", ten)
+    assert ran.stdout.count("\n") == 10
+    assert ran.stderr == (
+        f"share group first-{ten} is new: it begins at the beginning (share.auto.offset.reset=earliest)\n"
+    )
 
 
 @pytest.mark.slow

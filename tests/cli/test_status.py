@@ -69,6 +69,7 @@ def test_the_busiest_comes_first_and_internal_topics_on_request() -> None:
 def test_the_screens_show_what_the_cluster_has(raftlog: CommandLine, ten: str) -> None:
     """Once, and live: two views without a terminal. `status` ends with the exit code of the health."""
     raftlog("consume", "-G", f"{ten}-group", "-X", "auto.offset.reset=earliest", "-e", "-c", "4", ten)
+    raftlog("share-group", "reset", f"{ten}-queue", "-t", ten, "--to-earliest", "--execute")
     ran = raftlog("status", "-o", "json")
     found = json.loads(ran.stdout)
     assert ran.returncode in (exits.OK, exits.UNHEALTHY) and found["health"]["status"]
@@ -76,8 +77,10 @@ def test_the_screens_show_what_the_cluster_has(raftlog: CommandLine, ten: str) -
         assert (ran.returncode == exits.OK) == (found["health"]["status"] == "green")
     assert found["cluster"] and found["brokers"] == len(found["nodes"]) == 3 and len(found["voters"]) == 3
     assert found["records"] >= 10 and found["without_a_leader"] == 0
-    assert "largest lag" in raftlog("status").stdout
+    assert "largest lag" in raftlog("status").stdout and found["largest_lag"] is not None
     ran = raftlog("top", "--num", "2", "--interval", "0.2")
     assert ran.returncode == exits.OK and ran.stdout.count("records/s  records") == 2
     (line,) = {line for line in ran.stdout.splitlines() if line.startswith(f"{ten}-group ")}
     assert line.split()[-1] == "6"
+    (line,) = {line for line in ran.stdout.splitlines() if line.startswith(f"{ten}-queue ")}
+    assert line.split()[-2:] == ["share", "10"]

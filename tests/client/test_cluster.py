@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from errno import ECONNREFUSED
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from raftlog.base.errors import CoordinatorLoadInProgress, NotCoordinator, TopicAlreadyExists
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    RequestTimedOut,
+    TopicAlreadyExists,
+)
 from raftlog.client.cluster import Cluster
 from raftlog.client.connection import Dialer
 from raftlog.client.errors import NotConnected, Refused, Unreachable
@@ -175,6 +182,50 @@ def test_a_coordinator_that_moved_is_looked_for_again(moved: Any) -> None:
             errors=lambda found: [each.error_code for each in found.results],
         )
         assert broker.asked == [ApiKey.FIND_COORDINATOR, ApiKey.DELETE_GROUPS] * 2
+
+
+@pytest.mark.parametrize("error", [CoordinatorLoadInProgress, CoordinatorNotAvailable, RequestTimedOut])
+@pytest.mark.parametrize("of_a_group", [False, True])
+def test_a_retriable_error_of_the_whole_response_is_retried(error: Any, *, of_a_group: bool) -> None:
+    """By any broker's requests and a coordinator's alike, the search for the coordinator too."""
+    codes = {key: [0, error.code] for key in (ApiKey.FIND_COORDINATOR, ApiKey.LIST_GROUPS, ApiKey.HEARTBEAT)}
+
+    def answer(api_key: int, version: int, _request: Any) -> Any:
+        code = codes[ApiKey(api_key)].pop() if codes[ApiKey(api_key)] else 0
+        if api_key == ApiKey.FIND_COORDINATOR:
+            make = response_builders(api_key, version)
+            return make.FindCoordinatorResponse(
+                error_code=code, node_id=1, host=broker.host, port=broker.port
+            )
+        return build_response(api_key, version, error_code=code)
+
+    with ScriptedBroker(answer) as broker, broker.cluster() as cluster:
+        if of_a_group:
+            cluster.ask_coordinator(
+                "g",
+                ApiKey.HEARTBEAT,
+                lambda make: make.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+            )
+        else:
+            cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
+    asked = Counter(broker.asked)
+    assert asked == (
+        {ApiKey.FIND_COORDINATOR: 3, ApiKey.HEARTBEAT: 2} if of_a_group else {ApiKey.LIST_GROUPS: 2}
+    )
+
+
+def test_a_retriable_error_is_raised_at_the_end_of_the_timeout() -> None:
+    """So a cluster that never loads its coordinators is reported."""
+
+    def answer(api_key: int, version: int, _request: Any) -> Any:
+        return build_response(api_key, version, error_code=CoordinatorLoadInProgress.code)
+
+    with (
+        ScriptedBroker(answer) as broker,
+        broker.cluster(timeout_s=0.3) as cluster,
+        pytest.raises(CoordinatorLoadInProgress),
+    ):
+        cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
 
 
 def test_an_error_of_the_whole_response_is_raised() -> None:

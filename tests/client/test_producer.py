@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     InvalidRecord,
     MessageTooLarge,
+    NotCoordinator,
     NotEnoughReplicas,
     OutOfOrderSequenceNumber,
 )
@@ -34,10 +37,16 @@ class Leader:
         self.values: dict[int, list[bytes | None]] = {}
         self._next: dict[tuple[int, int], int] = {}
         self._ids = count(7)
+        self.id_errors: list[int] = []
+        """The codes of the next answers to InitProducerId."""
 
     def __call__(self, api_key: int, version: int, request: Any) -> Any:
         make = response_builders(api_key, version)
         if api_key == ApiKey.INIT_PRODUCER_ID:
+            if self.id_errors:
+                return make.InitProducerIdResponse(
+                    error_code=self.id_errors.pop(0), producer_id=-1, producer_epoch=-1
+                )
             return make.InitProducerIdResponse(producer_id=next(self._ids), producer_epoch=0)
         trouble = self.troubles.pop(0) if self.troubles else None
         if trouble == LOST_REQUEST:
@@ -100,6 +109,15 @@ def test_a_batch_without_an_acknowledgement_is_written_once(trouble: str | int) 
     producer = produce(leader, [b"1", b"2"], [b"3"])
     assert leader.values == {0: [b"1", b"2", b"3"]}
     assert producer.unsent == 0 and not producer.failures
+
+
+@pytest.mark.parametrize("error", [CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator])
+def test_a_producer_waits_for_its_id_while_a_cluster_starts(error: Any) -> None:
+    """Kafka 4.3 answers InitProducerId so until its first block of producer ids is there."""
+    leader = Leader()
+    leader.id_errors = [error.code] * 2
+    assert not produce(leader, [b"1"]).failures
+    assert leader.values == {0: [b"1"]} and not leader.id_errors
 
 
 @pytest.mark.parametrize("error", [MessageTooLarge, InvalidRecord])

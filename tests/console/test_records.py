@@ -97,10 +97,15 @@ def test_json_that_does_not_fit_its_schema_is_shown_with_a_note(records: Records
     assert "JSON Schema v1 !" not in records.row('{"price": 1}').inner_text()
     row = records.row("cheap")
     assert "JSON Schema v1 !" in row.inner_text()
+    is_whole = "each => each.scrollWidth <= each.clientWidth"
+    assert row.locator(".decoded").evaluate(is_whole), "the mark is not cut off"
+    assert not row.locator(".value b").is_visible()
+    records.page.set_viewport_size({"width": 400, "height": 900})
+    assert row.locator(".value b").is_visible(), "where the column does not fit, the value has the mark"
     row.click()
     dialog = records.page.get_by_role("dialog")
     dialog.get_by_text('Does not fit its schema: at /price: "cheap" is not of type number').wait_for()
-    dialog.get_by_text("Not checked by its schema as a whole: the pattern '(?=x)' is not one").wait_for()
+    dialog.get_by_text("Not all of its schema was checked: the pattern '(?=x)' is not one").wait_for()
 
 
 def test_hostile_bytes_never_become_markup(records: Records) -> None:

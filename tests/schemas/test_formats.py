@@ -25,7 +25,7 @@ def test_a_missing_package_is_named_with_how_to_install_it(
         return None
 
     monkeypatch.setattr(formats, "find_spec", find_none)
-    with pytest.raises(SchemaError, match=r"pip install 'raftlog\[schema\]'") as caught:
+    with pytest.raises(SchemaError, match=r"pip install '\.\[schema\]' in a checkout") as caught:
         formats.demand_package(kind)
     assert (caught.value.code, caught.value.status) == (MISSING_PACKAGE, 501)
 

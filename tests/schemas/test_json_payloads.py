@@ -33,7 +33,7 @@ PATTERNS = st.sampled_from(["a", "^b", "b$", "^a?b+$"])
 
 
 def schemas(draft: int) -> st.SearchStrategy[Any]:
-    """Return schemas of a draft, with references to a definition that is one of them."""
+    """Return schemas of a draft, with references to a definition."""
 
     def around(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         some = st.lists(inner, min_size=1, max_size=3)
@@ -163,6 +163,18 @@ def test_bounds_of_draft_4_may_be_exclusive(value: Any, fits: bool) -> None:
         "exclusiveMaximum": True,
     }
     assert (fit(value, schema).mismatch == "") == fits
+
+
+@pytest.mark.parametrize(
+    ("keywords", "fits"),
+    [({}, True), ({"minContains": 3}, False), ({"minContains": 0}, True), ({"maxContains": 1}, False)],
+)
+def test_contained_items_are_counted(keywords: dict[str, int], fits: bool) -> None:
+    """A single item is enough unless the schema has another bound."""
+    schema = {"$schema": DRAFTS[2019], "contains": {"type": "string"}, **keywords}
+    assert (fit([1, "a", "b"], schema).mismatch == "") == fits
+    assert (fit([1, "a"], schema).mismatch == "") == (keywords.get("minContains", 1) < 2)
+    assert (fit([1], schema).mismatch == "") == (keywords.get("minContains") == 0)
 
 
 def test_schemas_of_other_names_are_followed() -> None:

@@ -109,7 +109,7 @@ export const may = (operation, rights = session.me, kind = "cluster") => rights.
 /** Return what the caller may do with a topic or a group. */
 export const rights = (of, signal) => get(`/v1/whoami?${new URLSearchParams(of)}`, signal);
 
-/** Do some work again and again until `signal`; a failure is told to `failed`, and tried again soon. */
+/** Do some work again and again until `signal`; a failure goes to `failed`, and the work is tried again soon. */
 export function every(ms, signal, work, failed = () => {}, { atOnce = true } = {}) {
   let timer;
   const turn = async () => {
@@ -157,7 +157,7 @@ async function* parsed(body, alive) {
 
 /**
  * Follow GET /v1/events until `signal`, by fetch, since an EventSource cannot say who asks. After an interruption it
- * goes on where it was. A hidden page follows nothing. `heard` gets names and data; a refusal is told to `refused`.
+ * goes on where it was. A hidden page follows nothing. `heard` gets names and data; a refusal goes to `refused`.
  */
 async function follow(query, signal, heard, refused) {
   let last = "";

@@ -10,7 +10,7 @@ export const searchBox = (what, draw, rows) => h("input", { type: "search", plac
 
 /**
  * Return { element, set(count, row), refresh, window }. `columns`: { title, cell(row), kind, sort }.
- * `row(index)` may give undefined while that row is not known; `opened(row)` is told of a click or Enter;
+ * `row(index)` may give undefined while that row is not known; `opened(row)` is called on a click or Enter;
  * `moved(first, end)` of another window; `sorted(column)` of a click on a title.
  */
 export function list({ label, columns, opened, moved = () => {}, sorted, empty = "Nothing." }) {

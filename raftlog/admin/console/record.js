@@ -24,7 +24,10 @@ export function text(content) {
   return [...atob(content.data)].map((each) => each.charCodeAt(0).toString(16).padStart(2, "0")).join(" ");
 }
 
-export const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : text(content).slice(0, SHOWN_CHARS));
+const isWrong = (content) => Boolean(content.problem || content.schema?.mismatch);
+
+/** The beginning of a content; small screens lack the column that marks what is wrong. */
+export const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : [isWrong(content) && h("b", { class: "narrow warn" }, "! "), text(content).slice(0, SHOWN_CHARS)]);
 
 /** The columns of a list of records. */
 export const COLUMNS = [
@@ -45,8 +48,9 @@ export const placeOf = (input) => `@${new Date(input).getTime()}`;
 /** The decoder of a content in a few words. */
 export function decoded(content) {
   if (!content) return "";
-  if (content.schema) return `${KINDS[content.schema.type] ?? content.schema.type} v${content.schema.version}${content.schema.mismatch ? " !" : ""}`;
-  return `${{ json: "JSON", msgpack: "MessagePack", hex: "bytes" }[content.decoder] ?? content.decoder}${content.problem ? " !" : ""}`;
+  const { schema, decoder } = content;
+  const by = schema ? `${KINDS[schema.type] ?? schema.type} v${schema.version}` : { json: "JSON", msgpack: "MessagePack", hex: "bytes" }[decoder] ?? decoder;
+  return isWrong(content) ? `${by} !` : by;
 }
 
 /** What a content was decoded by, its size, and what did not fit. */
@@ -54,15 +58,18 @@ function about(content) {
   const { schema, size, problem, is_cut: cut } = content;
   const by = schema ? [KINDS[schema.type] ?? schema.type, " by ", h("b", {}, schema.subject), ` version ${schema.version} (schema ${schema.id})`, schema.message && `, message ${schema.message}`] : [`Shown as ${decoded({ ...content, problem: "" })}`];
   return [h("p", { class: "quiet" }, by, ` · ${bytes(size)}`, cut && ", of which the first are shown: download it for the whole"), problem && h("p", { class: "warn" }, `Not decoded: ${problem}`),
-    schema?.mismatch && h("p", { class: "warn" }, `Does not fit its schema: ${schema.mismatch}`), schema?.unchecked && h("p", { class: "quiet" }, `Not checked by its schema as a whole: ${schema.unchecked}`)];
+    schema?.mismatch && h("p", { class: "warn" }, `Does not fit its schema: ${schema.mismatch}`), schema?.unchecked && h("p", { class: "quiet" }, `Not all of its schema was checked: ${schema.unchecked}`)];
 }
 
 const recordsOf = (name, partition) => path("v1", "topics", name, "partitions", partition, "records");
 
 /** Read one record. `decoders`: of its key and of its value. */
 export async function readOne(name, partition, offset, decoders, signal) {
-  const { records } = await get(`${recordsOf(name, partition)}?${new URLSearchParams({ offset, max_records: 1, ...decoders })}`, signal);
-  if (records[0]?.offset !== Number(offset)) throw new Error("There is no record at this offset: it was deleted, or is not written yet.");
+  const none = new Error("There is no record at this offset: it was deleted, or is not written yet.");
+  const { records } = await get(`${recordsOf(name, partition)}?${new URLSearchParams({ offset, max_records: 1, ...decoders })}`, signal).catch((error) => {
+    throw /OffsetOutOfRange/.test(error.message) ? none : error;
+  });
+  if (records[0]?.offset !== Number(offset)) throw none;
   return { ...records[0], partition };
 }
 

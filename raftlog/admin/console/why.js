@@ -1,4 +1,4 @@
-// Why is it so: what became of a partition, a broker or a group, newest first, and because of what.
+// The screen "Why": the changes of a partition, a broker or a group, newest first, with the cause of each.
 
 import { every, get, onMetadata, path } from "./api.js";
 import { changes, failedIn, field, h, link, put, trail } from "./dom.js";
@@ -6,7 +6,7 @@ import { plural, time } from "./format.js";
 
 const MOST_OFFERED = 500;
 
-/** The address of a group's story, and where it is asked for. */
+/** The address of the screen for a group, and the route that it reads. */
 export const storyOf = (group) => ["why", "consumer-groups", group, "events"];
 export const whyOfGroup = (group) => path("v1", "consumer-groups", group, "why");
 

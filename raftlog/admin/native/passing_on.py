@@ -42,9 +42,8 @@ async def ask_node(
     is_tls = url.startswith("https:")
     headers = {"Content-Type": "application/json"} if body is not None else {}
     given = call.raw.headers.get("Authorization")
-    if (
-        is_tls and with_login and not given
-    ):  # that node would take the certificate of this one for the caller's
+    # that node would take the certificate of this one for the caller's
+    if is_tls and with_login and not given:
         raise ApiError(
             503, f"node {node_id} needs your password or token: a certificate is not passed on", code=503
         )
