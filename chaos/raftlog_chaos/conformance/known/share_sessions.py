@@ -50,7 +50,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A share fetch of no bytes** acquires the first batch, as a Fetch reads it. In Kafka it waits for nothing.",
+        "**A share fetch of no bytes** acquires the first batch, as a Fetch reads it. In Kafka it acquires none.",
         "share-sessions/limit/no?bytes",
         path="answer.responses",
         kafka="(default)",
@@ -80,7 +80,7 @@ KNOWN: Final = (
     Known(
         "kafka's own fault",
         "A share fetch of an unknown topic id has that error for its partition. In Kafka the whole request has an "
-        "unknown error if nothing else is fetched.",
+        "unknown error.",
         "share-sessions/place/an?unknown?topic?of?fetch",
         path="answer.*",
         errors="UNKNOWN_SERVER_ERROR=NONE",
