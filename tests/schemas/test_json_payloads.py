@@ -206,6 +206,7 @@ DEEP = {f"d{n}": {"allOf": 2 * [{"$ref": f"#/definitions/d{n + 1}"}]} for n in r
 @pytest.mark.parametrize(
     ("payload", "schema", "unchecked"),
     [
+        (b'"x"', {"$schema": f"http://json-schema.org/draft/{'9' * 5_000}", "type": "string"}, ""),
         (b"1", {"$ref": "#"}, "more than 80 deep"),
         (b"1", {"definitions": {"a": {"$ref": "#/definitions/a"}}, "$ref": "#/definitions/a"}, "80 deep"),
         (b"1", {"definitions": DEEP, "$ref": "#/definitions/d0"}, f"more than {MAX_STEPS} steps"),
