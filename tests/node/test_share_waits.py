@@ -8,10 +8,22 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.errors import CoordinatorLoadInProgress
+from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
 from raftlog.broker.handlers.shared.share_reader import ShareReader
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.workloads.share_member import RELEASE
-from tests.node.share_members import BATCH, Member, acquired, code_of, produce, run_scenario, start
+from tests.node.share_members import (
+    BATCH,
+    Member,
+    acquired,
+    code_of,
+    produce,
+    run_scenario,
+    set_group_config,
+    start,
+)
 
 SHARE_FILES = (
     "/handlers/share_",
@@ -82,6 +94,46 @@ def test_a_member_that_was_woken_in_vain_is_woken_again() -> None:
         assert code_of(await a.acknowledge((0, BATCH - 1, [RELEASE]))) == 0
         assert acquired(await waiting[2]) == [(0, BATCH - 1, 2)]
         assert asyncio.get_running_loop().time() - began_at < 1.0
+
+    run_scenario(scenario)
+
+
+def test_a_member_looks_again_where_the_state_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The share coordinator loads, and nothing wakes the member when it has loaded."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await start(cluster, "a")
+        await produce(cluster, 1)
+        b = Member(cluster, "b")
+        await b.join()
+        b.find_leader()
+        get, refused = LedSharePartitions.get, []
+
+        async def refuse_once(led: LedSharePartitions, key: SharePartitionKey, *, checked: bool) -> Any:
+            if not refused:
+                refused.append(key)
+                raise CoordinatorLoadInProgress
+            return await get(led, key, checked=checked)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LedSharePartitions, "get", refuse_once)
+            assert acquired(await b.fetch(max_wait=500, max_records=BATCH)) == [(0, BATCH - 1, 1)]
+        assert refused
+
+    run_scenario(scenario)
+
+
+def test_a_member_looks_again_where_locks_were_at_their_limit() -> None:
+    """Nothing wakes it when an administrator raises share.partition.max.record.locks."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        a, b = await start(cluster, "a", "b")
+        await set_group_config(cluster, share_partition_max_record_locks="100")
+        await produce(cluster, 100 // BATCH + 1)
+        assert acquired(await a.fetch(max_records=200)) == [(0, 99, 1)]
+        (waiting,) = await _begin_to_wait(b)
+        await set_group_config(cluster, share_partition_max_record_locks="200")
+        assert acquired(await waiting) == [(100, 99 + BATCH, 1)]
 
     run_scenario(scenario)
 

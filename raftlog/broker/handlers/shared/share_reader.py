@@ -125,6 +125,8 @@ class ShareReader:
         self._size_bytes = 0
         self._is_short = False
         """Whether memory for responses is short: not even a single batch may be larger than the room."""
+        self._is_unsure = False
+        """Whether the last pass did not see all: nothing wakes it when a state can be read, or a limit rises."""
 
     def wake(self, partition: Partition | None = None) -> None:
         """Read again: the high watermark of a partition moved, or its replica no longer serves.
@@ -174,7 +176,7 @@ class ShareReader:
             if not all(map(self._has_nothing, self._news)):
                 return True
             if self._is_over:
-                return self._size_bytes > 0 or self._is_short
+                return self._size_bytes > 0 or self._is_short or self._is_unsure
             self._begin_to_wait()
 
     def _has_nothing(self, partition: Partition | None) -> bool:
@@ -187,7 +189,7 @@ class ShareReader:
         """Return what is worth a response, or None to wait for more."""
         self._check_session()
         env, partitions = self._broker.env, self._session.partitions
-        self._errors, self._size_bytes = {}, 0
+        self._errors, self._size_bytes, self._is_unsure = {}, 0, False
         self._max_bytes = self._room()
         refused = await refused_topics(self._broker, self._request, partitions)
         reads: list[_Read] = []
@@ -290,7 +292,10 @@ class ShareReader:
             self._park(replica, led)
             machine = led.machine
             left = self._max_bytes - self._size_bytes
-            if led.has_nothing_in(replica) or machine.is_full or (left <= 0 and reads):
+            if led.has_nothing_in(replica) or (left <= 0 and reads):
+                return
+            if machine.is_full:
+                self._is_unsure = True
                 return
             if not led.begin_read(self.wake):
                 return
@@ -348,6 +353,8 @@ class ShareReader:
         """Note an error for the response, if it is one that members know."""
         if error.code in ANSWERED:
             self._errors[partition] = error
+        else:
+            self._is_unsure = True
 
     def _acquire(self, each: _Read) -> Found | None:
         """Acquire records of a partition that was read; None if there are none."""
