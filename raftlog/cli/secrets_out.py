@@ -3,7 +3,8 @@
 A value goes out where its name is that of a secret, and so does each value that the command itself knows. Lines of
 JSON are parsed, so their other fields stay. In other lines nothing marks the end of a value: the rest of the line goes
 out, with the lines that continue it. After a name and a space, as in `password hunter2`, only a word goes out that is
-no word of English. What cannot be recognized stays: a password in a topic's name, or `password swordfish`.
+no word of English, or what is quoted. What cannot be recognized stays: a password in a topic's name, `password
+swordfish`, or `password p4ss=word`, which looks like a setting.
 
 Every pattern has bounds, and long lines are cut first: the time grows with the length of a text, whatever is in it.
 """
@@ -59,9 +60,9 @@ _NUMBER: Final = re.compile(r"\s{0,20}[0-9]{1,20}\s{0,20}(?:\Z|[,}\]])")
 _HEADER: Final = re.compile(r"(?i)\b(bearer|basic)\s{1,20}\S{6,}")
 _SAID: Final = re.compile(
     rf"""(?i)(?:{_WORDS})(?P<more>[^\s=:>,"'\\()\[\]{{}}]{{0,200}}+)\s{{1,20}}+"""
-    r"""(?:(?:is|was|be|to|set|key)\s{1,20}+){0,3}+(?=(?P<value>\S{4,}))"""
+    r"""(?:(?:is|was|be|to|set|key)\s{1,20}+){0,3}+(?=(?P<value>'[^']{4,}|"[^"]{4,}|\S{4,}))"""
 )
-"""A name, and a word after it: `password is hunter2`."""
+"""A name, and a word or a quoted text after it: `password is hunter2`."""
 _PLAIN: Final = re.compile(
     r"[-/._]*[A-Za-z]+(?:[-'./_,:]+[A-Za-z]+)*|[A-Za-z_][\w.-]*=[^=].*|\d{1,3}(?:,\d{3})+|"
     r"[A-Z]{2,5}-[\d-]+|(?i:(?:scram-)?(?:sha|hs|rs)-?\d+)"
@@ -72,7 +73,7 @@ _VOTER: Final = r"\d{1,10}@[^\s@,]+:\d{1,5}(?::[\w-]{1,40})?"
 _QUORUM: Final = re.compile(rf"(?:[\w.-]*=)?{_VOTER}(?:,{_VOTER})*[.;)\]]*")
 """The value of controller.quorum.voters, `1@a:9093,2@b:9093`, which has no logins."""
 _PRINCIPAL: Final = re.compile(r"(?:[^:]*\W)?(?:User|Group|mailto):[^:]*")
-_HOST: Final = re.compile(r"(?!(?:sha256|sha512):)(?:[A-Za-z\[]|\d+\.\d+\.\d+\.\d+)")
+_HOST: Final = re.compile(r"(?!(?:sha256|sha512):)(?:[A-Za-z\[]|\d+\.\d+\.\d+\.\d+|\d[\w.-]*[A-Za-z])")
 _PART_OF_KEY: Final = re.compile(r"\s{0,20}[A-Za-z0-9+/=]{48,}\s*")
 _KEY_BEGINS: Final = re.compile(r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY")
 _KEY_ENDS: Final = "-----END"
@@ -191,6 +192,8 @@ def _without_said(line: str) -> Iterator[str]:
     """Yield the parts of a line without words that follow the name of a secret and look like its value."""
     done = 0
     for found in _SAID.finditer(line):
+        if found.end() < done:
+            continue
         value = found["value"].strip(_PUNCTUATION)
         is_count = _COUNTED.search(found[0].rstrip()) is not None and value.isdecimal()
         if len(value) >= MIN_CHARS and not _PLAIN.fullmatch(value) and not is_count:
