@@ -284,6 +284,7 @@ class Runner:
         if self._schemas is not None:
             async with self._phase("end of the registry"):
                 await self._schemas.close()
+            self._schemas.port.close()
             self.record.troubles += self._schemas.faults
         self.record.left_behind = list(self._ground.left_behind)
 

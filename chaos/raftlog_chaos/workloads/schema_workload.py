@@ -70,6 +70,9 @@ class RegistryPort(Protocol):
     async def lead(self, node: int) -> int:
         """Have a node lead `_schemas`, and return its leader epoch. Raise Definite or Indefinite until it leads."""
 
+    def close(self) -> None:
+        """Send no further request."""
+
 
 class HttpRegistries:
     """See RegistryPort. `urls` are those of the nodes' registries, `admin_urls` those of their HTTP APIs."""
@@ -99,6 +102,9 @@ class HttpRegistries:
         if row["leader_id"] != node:  # a node that knows itself as the leader forwards no request
             raise Indefinite(f"node {node} does not know yet that it leads: {row}")
         return int(row["leader_epoch"])
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _ask(self, node: int, url: str, body: Mapping[str, Any] | None) -> Answer:
         loop = asyncio.get_running_loop()

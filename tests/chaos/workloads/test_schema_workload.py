@@ -70,6 +70,9 @@ class MemoryRegistry:
         self.leader = node
         return self.epoch
 
+    def close(self) -> None:
+        """Hold nothing."""
+
     def _register(self, subject: str, text: str) -> Answer:
         texts = self.subjects.setdefault(subject, [])
         new = len(self.ids) + 1
@@ -175,6 +178,9 @@ def test_a_refused_connection_is_a_failure_and_no_proxy_is_asked(monkeypatch: py
         with pytest.raises(Indefinite, match=r"^node 2 does not know yet that it leads: "):
             await port.lead(2)
         epoch = await port.lead(1)
+        port.close()
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            await port.ask(1, "/subjects")
         await server.close()
         return epoch
 
