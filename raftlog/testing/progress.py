@@ -4,7 +4,7 @@ Two kinds of progress count. The state that the condition looks at (offsets, epo
 long as it likes. Processes also show signs of life: they start, end, write their logs, use the CPU. These count only
 for LIFE_S after that state last changed, so a process that spins for ever does not prolong the wait for ever. Idle
 nodes use the CPU, too, so only CPU_STEP_S of it is a sign. Nodes without a leader repeat the same events in their logs,
-so only an event that was not among the last is a sign.
+so only a change among the last events is a sign.
 
 RAFTLOG_PATIENCE multiplies these limits and whatever fixed limits remain, which are written as `patient(seconds)`.
 """

@@ -99,7 +99,7 @@ def test_a_member_that_was_woken_in_vain_is_woken_again() -> None:
 
 
 def test_a_member_looks_again_where_the_state_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The share coordinator loads, and nothing wakes the member when it has loaded."""
+    """The share coordinator loads, and does not wake the member when it has loaded."""
 
     async def scenario(cluster: SimCluster) -> None:
         await start(cluster, "a")
@@ -124,7 +124,7 @@ def test_a_member_looks_again_where_the_state_could_not_be_read(monkeypatch: pyt
 
 
 def test_a_member_looks_again_where_locks_were_at_their_limit() -> None:
-    """Nothing wakes it when an administrator raises share.partition.max.record.locks."""
+    """It is not woken when an administrator raises share.partition.max.record.locks."""
 
     async def scenario(cluster: SimCluster) -> None:
         a, b = await start(cluster, "a", "b")
