@@ -25,7 +25,7 @@ DUMP = """
 import json
 for table in (orders, payments):
     rows = (row.asDict(recursive=True) for row in table.collect())
-    print(json.dumps(list(rows), default=lambda each: each.hex() if isinstance(each, bytearray) else each.timestamp()))
+    print(json.dumps(list(rows), default=lambda each: each.hex() if hasattr(each, "hex") else each.timestamp()))
 """
 
 
