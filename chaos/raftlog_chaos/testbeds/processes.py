@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from raftlog.base.checked_files import CHECKSUMS
+from raftlog.base.disk import write_file
 from raftlog.base.types import METADATA_FOLDER
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.storage.log_directory import META_PROPERTIES
@@ -207,7 +208,7 @@ class ProcessTestbed:
 
     async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
         node = self.cluster.nodes[node_id]
-        fault = await asyncio.to_thread(_refusal_of, node, self.cluster.directory / "identities", foreign)
+        fault = await asyncio.to_thread(_refusal_of, node, foreign)
         if fault:
             self._unrefused.append(f"node {node_id} {fault}")
 
@@ -247,19 +248,17 @@ ABILITIES = frozenset(
 )
 
 
-def _refusal_of(node: NodeProcess, kept: Path, foreign: bool) -> str:
+def _refusal_of(node: NodeProcess, foreign: bool) -> str:
     """Start a node with wrong meta.properties, and put its own back; return what it did wrong, if anything."""
     logged = node.log_path.stat().st_size
     own = [Path(folder) / META_PROPERTIES for folder in node.folders]
-    moved = []
-    for number, each in enumerate(path for path in own if path.exists()):
-        content = _of_another_cluster(each.read_bytes()) if foreign else b""
-        for path in (each, each.with_name(each.name + CHECKSUMS)):
-            if path.exists():
-                aside = kept / str(node.node_id) / str(number) / path.name
-                aside.parent.mkdir(parents=True, exist_ok=True)
-                moved.append((path.rename(aside), path))  # the same files come back: a power cut knows them
-        each.write_bytes(content)
+    files = [path for each in own for path in (each, each.with_name(each.name + CHECKSUMS))]
+    kept = {path: path.read_bytes() for path in files if path.exists()}
+    for path, content in kept.items():
+        if path in own:
+            write_file(path, _of_another_cluster(content) if foreign else b"")
+        else:
+            path.unlink()
     try:
         node.start()
         code = node.wait()
@@ -267,8 +266,8 @@ def _refusal_of(node: NodeProcess, kept: Path, foreign: bool) -> str:
         return f"runs with a {'foreign' if foreign else 'empty'} {META_PROPERTIES}"
     finally:
         node.kill()
-        for aside, path in moved:
-            aside.replace(path)
+        for path, content in kept.items():
+            write_file(path, content)
     said = node.log_path.read_bytes()[logged:].decode(errors="replace")
     reasons = [line for line in said.splitlines() if '"node_failed"' in line]
     if code and any(str(each.parent) in line for each in own for line in reasons):

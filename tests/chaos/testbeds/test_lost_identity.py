@@ -37,7 +37,7 @@ class FakeNode:
         return code
 
     def kill(self) -> None:
-        """Do nothing: the process has ended."""
+        """Return at once: the process has ended."""
 
 
 def refusal_of(tmp_path: Path, run: Callable[[bytes], tuple[int, str]], *, foreign: bool) -> tuple[str, Any]:
@@ -48,7 +48,7 @@ def refusal_of(tmp_path: Path, run: Callable[[bytes], tuple[int, str]], *, forei
     for path, content in files.items():
         path.write_bytes(content)
     node: Any = FakeNode(folder, run)
-    fault = _refusal_of(node, tmp_path / "kept", foreign)
+    fault = _refusal_of(node, foreign)
     assert {path: path.read_bytes() for path in files} == files, "its own files are back"
     return fault, node
 
@@ -63,7 +63,7 @@ def test_refusal_with_the_folder_is_right(tmp_path: Path, foreign: bool) -> None
 
 
 def test_refusal_without_the_folder_is_a_fault(tmp_path: Path) -> None:
-    """An operator would not know what to put back."""
+    """An operator would not know which file to put back."""
     fault, _ = refusal_of(tmp_path, lambda _: (1, "it failed"), foreign=False)
     assert "ended with 1 and names no folder" in fault
 
