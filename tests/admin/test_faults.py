@@ -127,6 +127,15 @@ def test_a_node_that_is_cut_off_is_healed_from_another(pair: AdminCluster) -> No
     pair.wait_ready()
 
 
+def test_a_wrong_clock_is_in_the_health_of_another_node(pair: AdminCluster) -> None:
+    """The node that is asked asks the other for its clock."""
+    first = Api(pair.admin_url(1))
+    first.ask("POST", "/v1/faults?node_id=2", {"fault": "clock-jump", "offset_ms": 86_400_000})
+    found = [each for each in first.get("/v1/health").body["reasons"] if each["code"].startswith("clock")]
+    assert [2] in [each["brokers"] for each in found], found
+    first.ask("DELETE", "/v1/faults/clock-jump?node_id=2")
+
+
 def codes(node: Api) -> set[str]:
     """Return the codes of the reasons of a node's health."""
     return {each["code"] for each in node.get("/v1/health").body["reasons"]}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
 
+from raftlog.admin.errors import ApiError
 from raftlog.admin.facts import AccountFacts
+from raftlog.admin.native import clock as clocks
+from raftlog.admin.native.clock import Clock, broker_clocks
 from raftlog.admin.native.health import (
     BrokerHealth,
     State,
@@ -15,6 +19,7 @@ from raftlog.admin.native.health import (
     _of_chores,
     _of_clock,
     _of_memory,
+    _of_other_clocks,
     _of_replicas,
 )
 from raftlog.admin.view import NodeView
@@ -243,6 +248,67 @@ def test_the_clock_of_a_controller_that_deletes_nothing_is_no_reason() -> None:
     assert not [*_of_clock(view)]
     is_active = True
     assert [each.code for each in _of_clock(view)] == ["clock_doubted"]
+
+
+DAYS_40_MS = 40 * 86_400_000
+
+
+def clocks_of(*ahead_ms: int, waiting: tuple[int, ...] = ()) -> list[Clock]:
+    """Return the clocks of brokers 1, 2 and so on; brokers in `waiting` do not delete by age."""
+    return [
+        Clock(number, DAYS_40_MS * 500 + each, 0, number not in waiting)
+        for number, each in enumerate(ahead_ms, 1)
+    ]
+
+
+def view_from(node_id: int) -> NodeView:
+    return NodeView(NodeConfig(node_id=node_id), lambda: EMPTY_IMAGE, list, lambda: 0.0)
+
+
+def test_every_node_names_the_broker_whose_clock_disagrees() -> None:
+    """Health of nodes with right clocks is yellow too. The node itself has its own words for it."""
+    found = clocks_of(0, 100, DAYS_40_MS, waiting=(3,))
+    for asked in (1, 2):
+        (reason,) = _of_other_clocks(view_from(asked), found)
+        assert (reason.severity, reason.code, reason.brokers) == ("yellow", "clocks_disagree", [3])
+        assert reason.message.startswith("broker 3: its clock disagrees with those of 2 of 2 other brokers")
+        assert "3456000 s behind it" in reason.message and "set right" in reason.message
+    assert not [*_of_other_clocks(view_from(3), found)]
+
+
+def test_a_clock_that_is_believed_or_near_the_others_is_no_reason() -> None:
+    """An operator may have overruled the others there; a node that has just started waits for their clocks."""
+    assert not [*_of_other_clocks(view_from(1), clocks_of(0, 0, DAYS_40_MS))]
+    assert not [*_of_other_clocks(view_from(1), clocks_of(0, 0, 500_000, waiting=(1, 2, 3)))]
+
+
+def test_a_broker_that_doubts_its_clock_alone_is_named_by_the_others() -> None:
+    """Its clock jumped, and the others' are unknown or near."""
+    (reason,) = _of_other_clocks(view_from(1), [Clock(2, 0, -90_000, deletes_by_age=False)])
+    assert (reason.severity, reason.code, reason.brokers) == ("yellow", "clock_doubted", [2])
+    assert "90 s behind the time that it trusts" in reason.message
+
+
+async def test_health_asks_the_clocks_of_unfenced_brokers_and_does_without_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fenced broker is not asked; an HTTP API that refuses leaves its broker's clock unknown."""
+    brokers = {each: SimpleNamespace(broker_id=each, fenced=each == 4) for each in (1, 2, 3, 4)}
+    node = view_from(1)
+    node.image = lambda: SimpleNamespace(brokers=brokers)  # type: ignore[assignment, return-value]
+    asked: list[int] = []
+
+    async def ask(_: object, node_id: int, request: str, kind: type, *, with_login: bool) -> Clock:
+        assert (request, kind, with_login) == ("GET /v1/clock", Clock, False)
+        asked.append(node_id)
+        if node_id == 2:
+            raise ApiError(401, "node 2: no login")
+        return Clock(node_id, 5, 0, deletes_by_age=True)
+
+    monkeypatch.setattr(clocks, "ask_node", ask)
+    found = await broker_clocks(SimpleNamespace(node=node))  # type: ignore[arg-type]
+    assert sorted(asked) == [2, 3]
+    assert [each.node_id for each in found] == [1, 3]
 
 
 def test_a_node_without_a_majority_says_so(own_cluster: AdminCluster) -> None:

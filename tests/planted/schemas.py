@@ -143,15 +143,13 @@ def read_on_under_any_leader(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchemaReader, "_read_all", read_on)
 
 
-def apply_past_truncations(patch: pytest.MonkeyPatch) -> None:
-    """A registry whose replica was truncated goes on at the new end, with the schemas that were cut off."""
-    apply_committed = SchemaStore._apply_committed
+def trust_the_length_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    """A registry keeps schemas that an unclean election has lost if its replica is as long as before again."""
 
-    async def go_on(self: Any) -> None:
-        self._applied_offset = min(self._applied_offset, self._log.bounds().log_end_offset)
-        await apply_committed(self)
+    async def was_replaced(self: SchemaStore, bounds: SchemaLogBounds) -> bool:
+        return False
 
-    patch.setattr(SchemaStore, "_apply_committed", go_on)
+    patch.setattr(SchemaStore, "_was_replaced", was_replaced)
 
 
 PLANTS = [
@@ -192,6 +190,11 @@ PLANTS = [
         5.0,
     ),
     Plant(
-        "schemas-kept-when-truncated", "records that are gone", play_truncated, apply_past_truncations, 5.0
+        "schemas-kept-when-truncated",
+        "records that are gone",
+        play_truncated,
+        trust_the_length_of_the_log,
+        5.0,
+        test="tests/schemas/test_store.py::test_a_log_that_was_truncated_and_has_grown_again_is_read_anew",
     ),
 ]

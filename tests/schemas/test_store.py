@@ -59,8 +59,11 @@ class Replica:
         return SchemaLogBounds(self.topic_id, 0, self.high_watermark, len(self.log), self.epoch)
 
     async def read(self, offset: int) -> bytes:
-        records = [new_record(*record, timestamp=0) for _, record in self.log[offset : self.high_watermark]]
-        return build_batch(records, base_offset=offset)
+        batches = [
+            build_batch([new_record(*record, timestamp=0)], base_offset=at, leader_epoch=epoch)
+            for at, (epoch, record) in enumerate(self.log[: self.high_watermark])
+        ]
+        return b"".join(batches[offset:])
 
     def append(self, records: tuple[KeyValue, ...], *, at: int, leader_epoch: int, now_ms: int) -> int:
         if self.error is not None:
@@ -339,6 +342,20 @@ def test_a_store_that_makes_no_progress_says_so() -> None:
             await register(store, "a", '"int"')
         replica.move(high_watermark=1)
         assert (await register(store, "a", '"int"')).id == 1
+
+    alone(scenario)
+
+
+def test_a_log_that_was_truncated_and_has_grown_again_is_read_anew() -> None:
+    """After an unclean election; the store looks when the log is as long as before."""
+
+    async def scenario(replica: Replica, store: SchemaStore) -> None:
+        replica.move(log=[(1, schema_record('"int"')), (1, schema_record('"lost"', 2))], high_watermark=2)
+        await settled()
+        assert sorted(store.state.ids) == [1, 2]
+        replica.move(log=[replica.log[0], (2, schema_record('"long"', 3))])
+        await settled()
+        assert sorted(store.state.ids) == [1, 3]
 
     alone(scenario)
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from raftlog.admin.schema_registry.store import RETRY_S
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.broker.coordination.schema_reader import SchemaReader
 from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
@@ -116,7 +117,8 @@ class TruncatedSchemas(Schemas):
         return None if found is None else (found[1].leader_epoch, found[1].high_watermark)
 
     async def stores_compared(self) -> None:
-        """Compare what each replica's registry has applied with the log."""
+        """Compare what each replica's registry has applied with the log, once it has tried again what failed."""
+        await asyncio.sleep(2 * RETRY_S)
         for node in self.cluster.running():
             partition = self.cluster.replica(node.node_id, SCHEMAS_TOPIC, 0)
             if partition is not None:

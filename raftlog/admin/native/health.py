@@ -14,6 +14,7 @@ import msgspec
 
 from raftlog.admin.cluster_summary import Kind, Survey
 from raftlog.admin.kafka_client import Asks, BrokerUnreachable
+from raftlog.admin.native.clock import Clock, broker_clocks, compare
 from raftlog.admin.native.decommissions import Decommission, progress_of
 from raftlog.admin.native.quorum import Quorum, quorum_of
 from raftlog.admin.route import Call, Route
@@ -90,11 +91,12 @@ class Health(msgspec.Struct):
 async def get_health(call: Call) -> Health:
     """Ask the quorum and all brokers at once; a broker that does not respond costs ANSWER_S at most."""
     node, image = call.node, call.node.image()
-    quorum, brokers, found, leaving = await asyncio.gather(
+    quorum, brokers, found, leaving, clocks = await asyncio.gather(
         quorum_of(node),
         asyncio.gather(*(broker_health(call.asker, each) for _, each in sorted(image.brokers.items()))),
         node.survey_of(image),
         asyncio.gather(*(progress_of(call, each) for each in sorted(image.decommissions))),
+        broker_clocks(call),
     )
     for each in brokers:
         each.decommissioned = each.broker_id in image.decommissions
@@ -108,6 +110,7 @@ async def get_health(call: Call) -> Health:
         *_of_chores(node),
         *_of_directories(node),
         *_of_clock(node),
+        *_of_other_clocks(node, clocks),
         *log_reasons(node),
         *_of_slowness(node),
         *_of_faults(node),
@@ -402,6 +405,27 @@ def _of_clock(node: NodeView) -> Iterator[Reason]:
             "right, as after a long stop of the whole cluster, POST /v1/clock/accept on one node says so"
         )
         yield Reason("yellow", "clock_doubted" if at_start else "clock_jumped", text, 1, [node_id])
+
+
+def _of_other_clocks(node: NodeView, clocks: list[Clock]) -> Iterator[Reason]:
+    """Yield the other brokers that do not delete by age because of their clocks. Each reports that itself, too."""
+    for each in clocks:
+        if each.node_id == node.config.node_id or each.deletes_by_age:
+            continue
+        others = compare(each, clocks)
+        if others.contradict:
+            text = (
+                f"broker {each.node_id}: its clock disagrees with those of {others.reported - others.agreeing} of "
+                f"{others.reported} other brokers; the median of theirs is {_apart(others.ahead_ms)} it. Retention by "
+                "age is paused there until its clock is set right. If it is right, POST /v1/clock/accept there says so"
+            )
+            yield Reason("yellow", "clocks_disagree", text, 1, [each.node_id])
+        elif each.jump_ms:
+            text = (
+                f"broker {each.node_id}: its clock is {_apart(each.jump_ms)} the time that it trusts. Retention by age "
+                "is paused there until its clock is set right. If it is right, POST /v1/clock/accept there says so"
+            )
+            yield Reason("yellow", "clock_doubted", text, 1, [each.node_id])
 
 
 def _apart(ahead_ms: int) -> str:

@@ -26,6 +26,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.schema_log import SchemaLogBounds, SchemaLogPort
 from raftlog.base.turns import HasTurns, each_part
 from raftlog.base.types import NO_EPOCH
+from raftlog.records.header import iter_headers
 from raftlog.schemas.decisions import Change
 from raftlog.schemas.errors import STORE_FAILED, STORE_TIMED_OUT, SchemaError, too_large
 from raftlog.schemas.records import encode
@@ -62,6 +63,8 @@ class SchemaStore:
         self._now_ms = now_ms
         self._topic_id: Any = None
         self._applied_offset = 0
+        self._applied_epoch = NO_EPOCH
+        """The leader epoch of the last applied batch: with its offset it identifies all before it."""
         self._loaded_epoch = NO_EPOCH
         """The epoch in which this node, as the leader, has applied everything that was in its log at the beginning."""
         self._advanced = asyncio.Event()
@@ -97,18 +100,34 @@ class SchemaStore:
 
     async def _apply_committed(self) -> None:
         bounds = self._log.bounds()
-        if bounds.topic_id != self._topic_id or not (
-            bounds.log_start_offset <= self._applied_offset <= bounds.log_end_offset
+        if (
+            bounds.topic_id != self._topic_id
+            or not bounds.log_start_offset <= self._applied_offset <= bounds.log_end_offset
+            or await self._was_replaced(bounds)
         ):
             self.state = RegistryState()
             self._topic_id, self._applied_offset = bounds.topic_id, bounds.log_start_offset
-            self._loaded_epoch = NO_EPOCH
+            self._loaded_epoch = self._applied_epoch = NO_EPOCH
         while bounds.topic_id is not None and self._applied_offset < self._log.bounds().high_watermark:
             batches = await self._log.read(self._applied_offset)
             records, end_offset = await self._offload(partial(decoded, batches, self._applied_offset))
             await each_part(self._of, records, lambda each: self.state.apply(*each))
-            self._applied_offset = end_offset
+            *_, (_, last) = iter_headers(memoryview(batches))
+            self._applied_offset, self._applied_epoch = end_offset, last.leader_epoch
             self._wake()
+
+    async def _was_replaced(self, bounds: SchemaLogBounds) -> bool:
+        """Return whether another batch is where the last applied batch was.
+
+        After an unclean election the replica is truncated, and may have grown again before this store looks.
+        """
+        last_offset = self._applied_offset - 1
+        if self._applied_epoch == NO_EPOCH or not (
+            bounds.log_start_offset <= last_offset < bounds.high_watermark
+        ):
+            return False
+        _, found = next(iter_headers(memoryview(await self._log.read(last_offset))))
+        return found.base_offset <= last_offset and found.leader_epoch != self._applied_epoch
 
     @property
     def is_behind(self) -> bool:
