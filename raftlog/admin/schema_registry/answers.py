@@ -64,6 +64,7 @@ class AnyQuery(msgspec.Struct):
     subjectPrefix: str = ""
     offset: Annotated[int, msgspec.Meta(ge=0)] = 0
     limit: int = -1
+    format: str = ""
 
 
 class ReferenceBody(msgspec.Struct):

@@ -23,7 +23,8 @@ from raftlog.schemas.decisions import (
     registered,
 )
 from raftlog.schemas.errors import INCOMPATIBLE, STORE_TIMED_OUT, SchemaError
-from raftlog.schemas.formats import demand_package, format_of, identity
+from raftlog.schemas.formats import demand_package, format_of, identity, serialized_text
+from raftlog.schemas.proto_descriptors import descriptor_of
 from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import Schema
 
@@ -31,6 +32,7 @@ T = TypeVar("T")
 PARSED_CHARS: Final = 500_000
 """The characters of the schemas whose parsed form is kept for the next comparison. It takes some fifty bytes each."""
 MOST_MESSAGES: Final = 20
+SERIALIZED: Final = "serialized"
 COMPARISON_S: Final = 10.0
 """Longest time that comparing a new schema may take."""
 THREAD_WAIT_S: Final = 10.0
@@ -155,6 +157,19 @@ class Registry:
         while sum(each.chars for each in self._parsed.values()) > PARSED_CHARS:
             self._parsed.popitem(last=False)
         return found.schema
+
+    async def formatted(self, state: RegistryState, wanted: Identified, format: str) -> Identified:
+        """Return a schema with its text in a format that a client asks for. Raises SchemaError.
+
+        SERIALIZED is a Protobuf descriptor in base64. Any other format is the text as it is stored.
+        """
+        schema = wanted.schema
+        if format != SERIALIZED or schema.kind != "PROTOBUF" or descriptor_of(schema.text) is not None:
+            return wanted
+        demand_package(schema.kind)
+        named = tuple(state.named(schema.references))
+        text = await self.in_thread(lambda: serialized_text(schema.text, named))
+        return wanted._replace(schema=schema._replace(text=text))
 
     @asynccontextmanager
     async def turn_of(self, client: tuple[str, str]) -> AsyncIterator[None]:
