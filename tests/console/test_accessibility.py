@@ -149,7 +149,7 @@ WIDEST = """() => {
 def test_screens_and_dialogs_fit_narrow_and_wide_windows(
     page: Any, lived_in: AdminCluster, width: int
 ) -> None:
-    """Nothing is wider than the window, so that no part has to be looked for."""
+    """No part of a page or dialog is wider than the window."""
     page.set_viewport_size({"width": width, "height": 800})
     found = {name: page.evaluate(WIDEST) for name in open_each(page, lived_in)}
     assert {name: each for name, each in found.items() if each > width} == {}
