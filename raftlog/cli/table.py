@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Never
 
 import typer
 
@@ -19,7 +22,9 @@ from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 from raftlog.cli.timestamps import read_moment
+from raftlog.tables import patience
 from raftlog.tables.formats import Format
+from raftlog.tables.patience import watched
 
 if TYPE_CHECKING:
     from raftlog.tables.job import Committed, Destination, Job
@@ -87,7 +92,14 @@ def describe(
     form: Form,
 ) -> None:
     """Show how far a table is: the next offset of each partition, the end of the topic, and the lag."""
-    found = _open(format, to, catalog, [topic])[topic].table.load()
+    from raftlog.tables.table import StoreFailed
+
+    table = _open(format, to, catalog, [topic])[topic].table
+    try:
+        with watched(lambda: table.asked, _say):
+            found = table.load()
+    except StoreFailed as error:
+        raise Failure(f"{to}: {error}") from None
     if found is None:
         raise Failure(f"there is no table of {topic} in {to}", exits.NOT_FOUND)
     from raftlog.client.fetching import list_offsets
@@ -151,7 +163,7 @@ def run(
     job = Job(target.cluster, tables, plan, Reports(_print_json if as_json else _print_line, _say))
     with _stopped_by_signals(job) as caught, target.failures(needs="READ"):
         try:
-            job.run()
+            _run_in_thread(job)
         except TableError as error:
             raise Failure(str(error)) from None
     return exits.INTERRUPTED if signal.SIGINT in caught else exits.OK
@@ -176,7 +188,8 @@ def _open(
 
     try:
         place = formats.Place(format, to, catalog)
-        return {topic: formats.open_destination(place, topic, registry) for topic in topics}
+        with watched(lambda: place.asked, _say):
+            return {topic: formats.open_destination(place, topic, registry) for topic in topics}
     except ImportError:
         raise Failure(INSTALL) from None
     except ValueError as error:
@@ -212,21 +225,60 @@ def _print_json(done: Committed) -> None:
     print(json.dumps(asdict(done)), flush=True)
 
 
+def _run_in_thread(job: Job) -> None:
+    """Run a job, and handle signals meanwhile: no handler runs while a library waits for a store in this thread."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            job.run()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="raftlog-table", daemon=True).start()
+    done.result()
+
+
 @contextmanager
 def _stopped_by_signals(job: Job) -> Iterator[set[int]]:
-    """Let SIGTERM and SIGINT end the job after a commit, and a second signal at once; yield the received signals."""
+    """Let SIGTERM and SIGINT end the job after a commit; yield the received signals.
+
+    A second signal ends the process at once, and so does a commit that takes too long. The next run finds in the table
+    what became of it.
+    """
     caught: set[int] = set()
+    patient = threading.Timer(patience.STOP_S, _give_up)
+    patient.daemon = True
 
     def stop(number: int, _frame: Any) -> None:
         if caught:
-            raise KeyboardInterrupt
+            _leave(exits.INTERRUPTED)
         caught.add(number)
         job.stopping = True
-        _say("stopping after this commit; once more stops at once")
+        _say(f"stopping after this commit, or in {patience.STOP_S:.0f} s; once more stops at once")
+        patient.start()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield caught
     finally:
+        patient.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _give_up() -> None:
+    _say(
+        f"stopped without its last commit, which took over {patience.STOP_S:.0f} s; the next run continues where the "
+        "table ends"
+    )
+    _leave(exits.FAILED)
+
+
+def _leave(code: int) -> Never:
+    """End the process although a library waits for a store in another thread."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -50,11 +50,23 @@ def format_of(kind: Kind) -> Format:
 def demand_package(kind: Kind) -> None:
     """Raise SchemaError if the package that parses schemas of this type is not installed."""
     if find_spec(PACKAGES[kind]) is None:
-        package = PACKAGES[kind].replace("_", "-")
-        raise SchemaError(
-            MISSING_PACKAGE,
-            f"schemas of type {kind} need the package {package}: pip install '.[schema]' in a checkout",
-        )
+        raise _missing(kind, PACKAGES[kind].replace("_", "-"))
+
+
+def _missing(kind: Kind, package: str) -> SchemaError:
+    return SchemaError(
+        MISSING_PACKAGE,
+        f"schemas of type {kind} need the package {package}: pip install '.[schema]' in a checkout",
+    )
+
+
+def serialized_text(text: str, references: tuple[Named, ...]) -> str:
+    """Return a .proto text as a descriptor in base64. Raise SchemaError. Work for a thread."""
+    try:
+        from raftlog.schemas.proto_files import serialized
+    except ImportError:
+        raise _missing("PROTOBUF", "protobuf") from None
+    return serialized(text, references)
 
 
 def identity(schema: Schema) -> bytes:

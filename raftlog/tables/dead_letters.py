@@ -19,9 +19,11 @@ from raftlog.tables.writer import TableWriter
 class DeadLetters:
     """The dead letters of one topic. The table is made with the first of them. All methods raise TableError."""
 
-    def __init__(self, table: Table, source: Source, wait: Callable[[float], None]) -> None:
+    def __init__(
+        self, table: Table, source: Source, wait: Callable[[float], None], say: Callable[[str], None]
+    ) -> None:
         self._table = table
-        self._writer = TableWriter(table, source, wait)
+        self._writer = TableWriter(table, source, wait, say)
         self._begun = False
 
     @property

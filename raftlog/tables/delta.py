@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 
+from raftlog.tables import patience
 from raftlog.tables.progress import NO_EPOCH, Attempt, Head, Source
 from raftlog.tables.table import Conflict, StoreFailed
 
@@ -30,8 +31,6 @@ TARGET_BYTES: Final = 128 << 20
 """The size of files after small files are merged."""
 RETRIES: Final = 0
 """deltalake would try a commit again on top of a newer version."""
-
-
 _FILES: Final = WriterProperties(compression="ZSTD")
 _DECORATION: Final = re.compile(r"\x1b\[\d+m|↳")
 
@@ -42,8 +41,13 @@ class DeltaBackend:
     def __init__(self, where: str, schema: pa.Schema, storage: Mapping[str, str] | None = None) -> None:
         self.where = where
         self._schema = schema
-        self._storage = dict(storage or {})
+        self._storage = {**_limits(), **(storage or {})}
         self._table: DeltaTable | None = None
+
+    @property
+    def asked(self) -> str:
+        """The table."""
+        return f"the table {self.where}"
 
     def load(self) -> Head | None:
         """Read the newest version; None if there is no table. Raise StoreFailed."""
@@ -130,6 +134,15 @@ class DeltaBackend:
             "into": merged["numFilesAdded"],
             "deleted": len(deleted),
         }
+
+
+def _limits() -> dict[str, str]:
+    """Return the limits of requests to an object store; deltalake would try each for three minutes."""
+    return {
+        "connect_timeout": f"{patience.CONNECT_S}s",
+        "timeout": f"{patience.ANSWER_S}s",
+        "retry_timeout": f"{patience.ANSWER_S}s",  # so a request that took so long is not tried again by itself
+    }
 
 
 def _head(table: DeltaTable) -> Head:

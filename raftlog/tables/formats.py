@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,14 @@ class Place:
     @property
     def is_folder(self) -> bool:
         return "://" not in self.to or self.to.startswith("file://")
+
+    @property
+    def asked(self) -> str:
+        """What is asked when tables are opened, for people: without a login."""
+        address = urlsplit(self.catalog)
+        if not address.scheme:
+            return f"the catalog {self.catalog}" if self.catalog else self.to
+        return f"the catalog at {address.scheme}://{address.netloc.rpartition('@')[2]}"
 
     def where(self, topic: str) -> str:
         """Return the folder or URL of a topic's table."""

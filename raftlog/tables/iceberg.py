@@ -17,7 +17,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pydantic import ValidationError
+from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -26,10 +27,13 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.table import Table as IcebergTable
+from pyiceberg.utils.config import Config, merge_config
 from sqlalchemy.exc import SQLAlchemyError
 
 from raftlog.base.disk import make_folders, write_file
+from raftlog.tables import patience
 from raftlog.tables.progress import NO_EPOCH, Attempt, Head, Source
+from raftlog.tables.rest_catalog import PatientCatalog
 from raftlog.tables.table import Conflict, StoreFailed
 
 SOURCE: Final = "raftlog.source"
@@ -50,7 +54,10 @@ CATALOG: Final = "raftlog"
 """The name of a catalog that no configuration names. A database may have several catalogs by name."""
 KEPT: Final = timedelta(days=1)
 """The time for which snapshots are kept: each of them makes the metadata longer, which every commit writes anew."""
-_FAILURES: Final = (CommitStateUnknownException, RESTError, SQLAlchemyError, OSError)
+S3_ATTEMPTS: Final = 3
+"""The attempts that pyarrow makes of each request to an object store."""
+_FAILURES: Final = (CommitStateUnknownException, RESTError, SQLAlchemyError, OSError, ValidationError)
+"""A response that is no JSON of a catalog, such as the page of a proxy, is a ValidationError."""
 
 
 class IcebergBackend:
@@ -62,6 +69,13 @@ class IcebergBackend:
         self._name = (namespace, topic)
         self._schema = schema
         self._table: IcebergTable | None = None
+
+    @property
+    def asked(self) -> str:
+        """The catalog or the place of the table, whichever is to answer."""
+        return (
+            self._catalog.asking if isinstance(self._catalog, PatientCatalog) else ""
+        ) or f"the table {self.where}"
 
     def load(self) -> Head | None:
         """Read the newest version; None if there is no table. Raise StoreFailed."""
@@ -150,24 +164,34 @@ def open_catalog(to: str, catalog: str) -> Catalog:
     "" is a database in the folder of the tables. Raise StoreFailed, ValueError.
     """
     address = urlsplit(catalog)
-    properties = {"warehouse": to, **_object_store()}
+    name, properties = CATALOG, {"warehouse": to, **_object_store()}
     try:
         if not catalog:
             folder = Path(urlsplit(to).path)
             make_folders(folder)
             properties |= {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"}
-        elif address.scheme in ("http", "https"):
-            properties |= {"type": "rest", "uri": catalog}
         elif address.scheme:
-            properties |= {"type": "sql", "uri": catalog}
-        return load_catalog(CATALOG if "type" in properties else catalog, **properties)
+            properties |= {"type": "rest" if address.scheme in ("http", "https") else "sql", "uri": catalog}
+        else:
+            name = catalog
+        configured = merge_config(Config().get_catalog_config(name) or {}, {**properties})
+        given = configured.get("type")
+        kind = CatalogType(str(given).lower()) if given else infer_catalog_type(name, configured)
+        if kind is CatalogType.REST:
+            return PatientCatalog(name, **configured)
+        return load_catalog(name, **properties)
     except _FAILURES as error:
         raise StoreFailed(_words(error)) from error
 
 
 def _object_store() -> dict[str, str]:
-    """Return the settings of an object store that other programs take from the environment, and pyiceberg does not."""
-    found = {"s3.endpoint": os.environ.get("AWS_ENDPOINT_URL"), "s3.region": os.environ.get("AWS_REGION")}
+    """Return time limits, and the settings that other programs take from the environment, and pyiceberg does not."""
+    found = {
+        "s3.endpoint": os.environ.get("AWS_ENDPOINT_URL"),
+        "s3.region": os.environ.get("AWS_REGION"),
+        "s3.connect-timeout": str(patience.CONNECT_S),
+        "s3.request-timeout": str(patience.ANSWER_S / S3_ATTEMPTS),
+    }
     return {name: value for name, value in found.items() if value}
 
 

@@ -162,12 +162,13 @@ class Job:
     def _begin(self, topic: str, destination: Destination) -> Feed:
         """Take the table over, and return where to read on."""
         source, found = self._source(topic)
-        writer = TableWriter(destination.table, source, time.sleep)
+        say = self._say_about(topic)
+        writer = TableWriter(destination.table, source, time.sleep, say)
         known = writer.read_head().offsets
         check_values(destination)
         feed = Feed(topic, writer, source, Rows(destination.values))
         if destination.dead_letters is not None:
-            feed.dead_letters = DeadLetters(destination.dead_letters, source, time.sleep)
+            feed.dead_letters = DeadLetters(destination.dead_letters, source, time.sleep, say)
         new = [each for each in found.partitions if each not in known]
         begin = self._first_offsets(topic, new, EARLIEST if known else self._plan.begin)
         writer.take_over(begin, feed.rows.take())
@@ -214,6 +215,9 @@ class Job:
                 for partition, epoch in feed.leader_epochs.items()
             },
         )
+
+    def _say_about(self, topic: str) -> Callable[[str], None]:
+        return lambda line: self._reports.say(f"{topic}: {line}")
 
     # Reading.
 
@@ -419,7 +423,7 @@ class Job:
 
     def _tidy(self, feed: Feed) -> None:
         try:
-            done = feed.writer.table.tidy()
+            done = feed.writer.tidy()
         except StoreFailed as error:
             self._reports.say(f"{feed.topic}: small files stay as they are: {error}")
         else:

@@ -15,9 +15,9 @@ from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescript
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message_factory import GetMessageClass
 
+from raftlog.schemas.proto_files import load_file
 from raftlog.schemas.schema import Named
 from raftlog.tables.misfits import Misfit
-from raftlog.tables.proto_files import load_file
 from raftlog.tables.readers import MAX_DEPTH, Columns
 
 MAX_INDEXES: Final = 64

@@ -31,6 +31,10 @@ class Table(Protocol):
     def where(self) -> str:
         """Where it is, for people."""
 
+    @property
+    def asked(self) -> str:
+        """What is to answer at the moment, for people: a catalog, or the table itself."""
+
     def load(self) -> Head | None:
         """Read the newest version; None if there is no table."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from raftlog.tables.patience import watched
 from raftlog.tables.progress import (
     Attempt,
     Head,
@@ -22,6 +23,9 @@ from raftlog.tables.table import Conflict, StoreFailed, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 ATTEMPTS: Final = 8
 PAUSE_S: Final = 0.1
 """The first pause between two attempts. Each pause is twice as long as the last, some 13 seconds in all."""
@@ -34,23 +38,30 @@ class Unsettled(TableError):
 class TableWriter:
     """The only writer of a table, from `take_over` on until another writer takes it over.
 
-    `wait` pauses between attempts, for a number of seconds. All methods raise TableError.
+    `wait` pauses between attempts, for a number of seconds. `say` gets a line while a catalog or store does not answer,
+    and for each attempt that failed. All methods raise TableError.
     """
 
-    def __init__(self, table: Table, source: Source, wait: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        source: Source,
+        wait: Callable[[float], None],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.table = table
         self.head = Head("", None)
         """The newest version that this writer has read."""
-        self._source, self._wait = source, wait
+        self._source, self._wait, self._say = source, wait, say
         self._failure: Exception | None = None
 
     def read_head(self) -> Head:
         """Read the newest version of the table, which is made if there is none."""
         for _ in self._attempts():
             try:
-                head = self.table.load()
+                head = self._ask(self.table.load)
                 if head is None:
-                    self.table.create(self._source)
+                    self._ask(self.table.create, self._source)
                     continue
             except (Conflict, StoreFailed) as error:
                 self._failure = error
@@ -64,7 +75,7 @@ class TableWriter:
         """Return whether there is a table."""
         for _ in self._attempts():
             try:
-                return self.table.load() is not None
+                return self._ask(self.table.load) is not None
             except StoreFailed as error:
                 self._failure = error
         raise AssertionError("the attempts end with an error")
@@ -73,7 +84,7 @@ class TableWriter:
         """Return columns of the rows from an offset on, of the newest version that was read."""
         for _ in self._attempts():
             try:
-                return self.table.read(columns, offset)
+                return self._ask(self.table.read, columns, offset)
             except StoreFailed as error:
                 self._failure = error
         raise AssertionError("the attempts end with an error")
@@ -87,7 +98,7 @@ class TableWriter:
         for _ in self._attempts():
             attempt = next_attempt(self.read_head(), begin, epoch)
             try:
-                self.table.append(self.head, attempt, no_rows)
+                self._ask(self.table.append, self.head, attempt, no_rows)
             except (
                 Conflict,
                 StoreFailed,
@@ -103,7 +114,7 @@ class TableWriter:
         attempt = Attempt(self.head.epoch, offsets, {**offsets, **end}, leader_epochs or {})
         for _ in self._attempts():
             try:
-                self.table.append(self.head, attempt, rows)
+                self._ask(self.table.append, self.head, attempt, rows)
             except (Conflict, StoreFailed) as error:
                 self._failure = error
                 if judge(self.read_head(), attempt) is Outcome.DONE:
@@ -117,6 +128,15 @@ class TableWriter:
         attempt = Attempt(self.head.epoch, self.head.offsets, self.head.offsets)
         judge(self.read_head(), attempt)
 
+    def tidy(self) -> Mapping[str, Any]:
+        """Merge small files and delete files that no version needs. Raise StoreFailed, as no other method."""
+        return self._ask(self.table.tidy)
+
+    def _ask(self, call: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+        """Call a method of the table."""
+        with watched(lambda: self.table.asked, self._say):
+            return call(*arguments, **options)
+
     def _check_kept(self, attempt: Attempt) -> None:
         """Read the head after an acknowledged commit. Raise TableError if it is not in the table."""
         if judge(self.read_head(), attempt) is not Outcome.DONE:
@@ -126,6 +146,8 @@ class TableWriter:
         """Yield the number of each attempt, with a pause between two. Raise Unsettled after the last."""
         for number in range(ATTEMPTS):
             if number:
+                if isinstance(self._failure, StoreFailed):
+                    self._say(f"{self._failure}; trying again ({number + 1} of {ATTEMPTS})")
                 self._wait(PAUSE_S * 2 ** (number - 1))
             yield number
         raise Unsettled(f"{self.table.where}: {self._failure}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from raftlog import __version__
 from raftlog.testing.cluster import Cluster
@@ -376,6 +377,64 @@ def test_protobuf_serializers_write_and_read(registry: Registry) -> None:
     other = f"{registry.subject}-text"
     for changed, status in ((text, 200), (text.replace("int32 a", "string a"), 409), ("message", 422)):
         assert registry.register(changed, other, schemaType="PROTOBUF").status == status
+
+
+MONEY = 'syntax = "proto3"; package shop; message Money { int64 cents = 1; }'
+ORDER = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "money.proto";
+message Refund { string reason = 1; }
+message Order {
+  enum Status { NEW = 0; PAID = 1; }
+  message Line { string article = 1; optional uint32 count = 2; }
+  string id = 1;
+  Money price = 2;
+  google.protobuf.Timestamp at = 3;
+  repeated Line lines = 4;
+  map<string, Money> discounts = 5;
+  Status status = 6;
+  oneof receiver { string name = 7; Order parent = 8; }
+}
+"""
+
+
+def test_a_protobuf_schema_of_java_is_read_by_python(registry: Registry) -> None:
+    """Java registers texts. Python's deserializer asks for `format=serialized`, with references, by id and by guid."""
+    money = registry.register(MONEY, f"{registry.subject}-money", schemaType="PROTOBUF").body
+    references = [
+        {"name": "money.proto", "subject": f"{registry.subject}-money", "version": money["version"]}
+    ]
+    found = registry.register(ORDER, schemaType="PROTOBUF", references=references).body
+    paths = (
+        f"/schemas/ids/{found['id']}",
+        f"/schemas/guids/{found['guid']}",
+        f"/subjects/{registry.subject}/versions/latest",
+    )
+    (text,) = {registry.ask("GET", f"{path}?format=serialized").body["schema"] for path in paths}
+    assert registry.ask("GET", paths[0]).body["schema"] == ORDER
+    described = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text))
+    assert list(described.dependency) == ["google/protobuf/timestamp.proto", "money.proto"]
+    _refund, order_type = described.message_type
+    assert order_type.field[1].type_name == ".shop.Money"  # as protoc writes it, for strict readers
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    shop = descriptor_pb2.FileDescriptorProto(name="money.proto", package="shop", syntax="proto3")
+    shop.message_type.add(name="Money").field.add(name="cents", number=1, type=3, label=1)
+    pool.Add(shop)
+    pool.Add(described)
+    order: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    sent = order(
+        id="x", price={"cents": 7}, lines=[{"article": "a", "count": 0}], status=1, parent={"id": "y"}
+    )
+    sent.discounts["new"].cents = 3
+    payload = (
+        b"\0" + found["id"].to_bytes(4, "big") + b"\x02\x02" + sent.SerializeToString()
+    )  # its second message
+    read = ProtobufDeserializer(order, schema_registry_client=registry.client(1))
+    context = SerializationContext(registry.subject.removesuffix("-value"), MessageField.VALUE)
+    assert read(payload, context) == sent
 
 
 def test_the_registry_has_a_document_of_its_routes(registry: Registry) -> None:

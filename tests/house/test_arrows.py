@@ -137,9 +137,11 @@ HOMES: dict[str, frozenset[str]] = {
     "pyarrow": frozenset({"pipeline", "tables"}),
     "deltalake": frozenset({"tables"}),
     "fastavro": frozenset({"tables"}),
-    "google": frozenset({"tables"}),
+    "google": frozenset({"schemas", "tables"}),
     "pyiceberg": frozenset({"tables"}),
     "sqlalchemy": frozenset({"tables"}),
+    "pydantic": frozenset({"tables"}),
+    "requests": frozenset({"tables"}),
     "numpy": frozenset({"pipeline"}),
 }
 """Libraries that one room hides from the others."""

@@ -32,7 +32,7 @@ class MemoryStore:
 class MemoryTable:
     """A writer's view of a store."""
 
-    where = "memory"
+    where = asked = "memory"
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store

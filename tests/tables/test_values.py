@@ -237,7 +237,7 @@ def test_dead_letters_that_are_there_already_are_not_appended_again(registry: An
 
     def append(epoch: int, values: list[bytes]) -> list[int]:
         """Append the dead letters of a run, and return the rows that it would append."""
-        letters, main = DeadLetters(Table(store), SOURCE, no_wait), Head("1", SOURCE, epoch, {0: 0})
+        letters, main = DeadLetters(Table(store), SOURCE, no_wait, print), Head("1", SOURCE, epoch, {0: 0})
         rows = Rows(_values(registry))
         rows.decided = letters.begin(main)
         rows.add(0, [(1, Record(offset, 0, None, value)) for offset, value in enumerate(values)])

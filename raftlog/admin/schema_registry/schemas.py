@@ -79,13 +79,13 @@ def _check_readable(call: Call, state: RegistryState, schema_id: int) -> None:
 
 async def get_schema(call: Call, registry: Registry) -> SchemaAnswer:
     """Return the schema of an id."""
-    _, found = await _identified(call, registry)
-    return answer_of(found)
+    state, found = await _identified(call, registry)
+    return answer_of(await registry.formatted(state, found, call.query.format))
 
 
 async def get_schema_text(call: Call, registry: Registry) -> web.Response:
     """Return the text of the schema of an id."""
-    _, found = await _identified(call, registry)
+    found = await registry.formatted(*await _identified(call, registry), call.query.format)
     return web.Response(text=found.schema.text, content_type=MEDIA_TYPE)
 
 
@@ -135,7 +135,7 @@ async def list_schemas(call: Call, registry: Registry) -> web.Response:
 async def get_by_guid(call: Call, registry: Registry) -> SchemaAnswer:
     """Return the schema of a guid."""
     state, schema_id = await _of_guid(call, registry)
-    return answer_of(state.ids[schema_id])
+    return answer_of(await registry.formatted(state, state.ids[schema_id], call.query.format))
 
 
 async def list_ids_of_guid(call: Call, registry: Registry) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ async def look_up_schema(call: Call, registry: Registry) -> SchemaAnswer:
     found = state.find(subject, identity, deleted=call.query.deleted)
     if found is None:
         raise schema_not_found()
-    return answer_of(state.ids[found.id], found)
+    return answer_of(await registry.formatted(state, state.ids[found.id], call.query.format), found)
 
 
 async def list_subjects(call: Call, registry: Registry) -> list[str]:
@@ -93,7 +93,7 @@ async def get_version(call: Call, registry: Registry) -> SchemaAnswer:
     subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
     state = await registry.store.current()
     found = version_of(state, subject, number, deleted=call.query.deleted)
-    return answer_of(state.ids[found.id], found)
+    return answer_of(await registry.formatted(state, state.ids[found.id], call.query.format), found)
 
 
 async def get_version_text(call: Call, registry: Registry) -> web.Response:
@@ -101,7 +101,8 @@ async def get_version_text(call: Call, registry: Registry) -> web.Response:
     subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
     state = await registry.store.current()
     found = version_of(state, subject, number, deleted=call.query.deleted)
-    return web.Response(text=state.schema_of(found).text, content_type=MEDIA_TYPE)
+    shown = await registry.formatted(state, state.ids[found.id], call.query.format)
+    return web.Response(text=shown.schema.text, content_type=MEDIA_TYPE)
 
 
 async def list_referrers(call: Call, registry: Registry) -> list[int]:
@@ -132,7 +133,12 @@ async def delete_version(call: Call, registry: Registry) -> int:
 
 SUBJECT: Final = "/subjects/{subject}"
 VERSION: Final = f"{SUBJECT}/versions/{{version}}"
-row = partial(Route, query=AnyQuery, rights=ASKED_BY_HANDLER, media_type=MEDIA_TYPE)
+REFUSALS: Final = {
+    422: "the schema, a name, a version or a setting is invalid, or the mode does not allow it",
+    500: "the store was not reached, or made no progress; a change may have been made, or not",
+    502: "the leader's response is too long to be forwarded",
+}
+row = partial(Route, query=AnyQuery, rights=ASKED_BY_HANDLER, media_type=MEDIA_TYPE, refusals=REFUSALS)
 ROUTES: Final = (
     row("GET", "/subjects", by_leader(list_subjects), "List the subjects", rights=FILTERED),
     row(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 
+from raftlog.schemas.errors import invalid_schema
 from raftlog.schemas.proto_descriptors import descriptor_of
 from raftlog.schemas.protobuf_schemas import syntax_tree
 from raftlog.schemas.schema import Named
@@ -26,7 +30,7 @@ _SCALARS: Final = {
 
 
 class ProtoFile:
-    """A file whose types are resolved, with all that it imports."""
+    """A file with its types resolved, and all that it imports."""
 
     def __init__(self, file: FileDescriptorProto, pool: DescriptorPool) -> None:
         self._package, self._pool = file.package, pool
@@ -36,6 +40,21 @@ class ProtoFile:
     def find(self, name: str) -> Descriptor:
         """Return a message by its name within the file's package."""
         return self._pool.FindMessageTypeByName(f"{self._package}.{name}".lstrip("."))
+
+    def descriptor(self) -> bytes:
+        """Return the file as Protobuf, with the full names of its types."""
+        found = FileDescriptorProto()
+        self._pool.FindFileByName(OWN_NAME).CopyToProto(found)
+        return bytes(found.SerializeToString())
+
+
+@lru_cache(maxsize=20)
+def serialized(text: str, references: tuple[Named, ...]) -> str:
+    """Return a .proto text as a descriptor in base64, without options. Raise SchemaError."""
+    try:
+        return base64.b64encode(load_file(text, references).descriptor()).decode()
+    except (TypeError, ValueError, KeyError, DecodeError) as error:
+        raise invalid_schema(f"it has no descriptor: {error}") from None
 
 
 def load_file(text: str, references: Sequence[Named]) -> ProtoFile:
