@@ -73,7 +73,7 @@ def test_a_table_has_every_record_byte_for_byte(
 
 @pytest.mark.nightly
 def test_apache_kafka_is_read_like_raftlog(backend: Backend, tmp_path: Path):
-    """`raftlog table run` asks nothing that only raftlog answers: a topic of Kafka 4.3 becomes a table."""
+    """`raftlog table run` makes a table of a topic of Kafka 4.3, too, by what every broker answers."""
     kafka = ShortLivedKafka(tmp_path / "kafka", 1, SETTINGS | {"default.replication.factor": "1"})
     try:
         kafka.start()
