@@ -26,13 +26,13 @@ STEPS_AT_ONCE: Final = 400
 MAX_DEPTH: Final = 80
 """Schemas within schemas, references among them."""
 CHARS_PER_STEP: Final = 100
-REGEX_CHARS_PER_STEP: Final = 10
-"""Of an expression, which may be compiled anew for each text."""
+STEPS_PER_REGEX: Final = 200
+"""For an expression that is compiled, which may happen anew for each text: some take a millisecond."""
 MAX_REGEX_STEPS: Final = 5_000_000
 """Steps of RE2 for one text: some twenty milliseconds, of one slice."""
 WHERE_MAX_CHARS: Final = 200
 REASON_MAX_CHARS: Final = 400
-DRAFT: Final = re.compile(r"json-schema\.org/draft(?:-0|/)(\d+)")
+DRAFT: Final = re.compile(r"json-schema\.org/draft(?:-0|/)(\d{1,4})")
 DEFAULT_DRAFT: Final = 7
 CLASSES: Final = re.compile(r"\\[sSwWdDbB]")
 """Validators differ about what these match beyond ASCII."""
@@ -176,20 +176,27 @@ class _Walk:
 
     def matches(self, pattern: str, text: str) -> bool | None:
         """Return whether a part of a text matches a pattern, None where that is not checked."""
-        self.spend(1 + len(pattern) // REGEX_CHARS_PER_STEP + len(text) // CHARS_PER_STEP)
+        self.spend(1 + len(text) // CHARS_PER_STEP)
         name = f"the pattern {pattern[:SHOWN_CHARS]!r}"
+        if not self._compiles(pattern):
+            self.skip(f"{name} is not one that RE2 searches, in linear time")
+        elif regex.steps(pattern, text) > MAX_REGEX_STEPS:
+            self.skip(f"{name} takes too many steps for a text of {len(text)} characters")
+        elif CLASSES.search(pattern) and not text.isascii():
+            self.skip(f"{name} means different things beyond ASCII")
+        else:
+            return regex.compiled(pattern).search(text) is not None
+        return None
+
+    def _compiles(self, pattern: str) -> bool:
+        before = regex.compiled.cache_info().misses
         try:
             regex.check_regex(pattern)
         except InvalidRegularExpression:
-            self.skip(f"{name} is not one that RE2 searches, in linear time")
-        else:
-            if regex.steps(pattern, text) > MAX_REGEX_STEPS:
-                self.skip(f"{name} takes too many steps for a text of {len(text)} characters")
-            elif CLASSES.search(pattern) and not text.isascii():
-                self.skip(f"{name} means different things beyond ASCII")
-            else:
-                return regex.compiled(pattern).search(text) is not None
-        return None
+            return False
+        finally:
+            self.spend(STEPS_PER_REGEX * (regex.compiled.cache_info().misses - before))
+        return True
 
     def key(self, value: Any) -> str:
         """Return a text that is the same for equal values."""
@@ -251,7 +258,7 @@ def _additional_properties(walk: _Walk, wanted: Any, at: At) -> Search:
         if walk.spend(1):
             walk.begin_slice()
             yield
-        if name in known or any(walk.matches(pattern, name) is not False for pattern in patterns):
+        if name in known or (yield from _may_match(walk, patterns, name)):
             continue
         if wanted is False:
             return at.path, f"the property {name[:SHOWN_CHARS]!r} is not allowed"
@@ -259,6 +266,17 @@ def _additional_properties(walk: _Walk, wanted: Any, at: At) -> Search:
         if found is not None:
             return found
     return None
+
+
+def _may_match(walk: _Walk, patterns: Any, text: str) -> Generator[None, None, bool]:
+    """Return whether a text matches one of some patterns, or that is not checked."""
+    for pattern in patterns:
+        if walk.spend(1):
+            walk.begin_slice()
+            yield
+        if walk.matches(pattern, text) is not False:
+            return True
+    return False
 
 
 def _unique_items(walk: _Walk, wanted: Any, at: At) -> Search:

@@ -39,6 +39,7 @@ def ask(
     login: str = LOGIN,
     host: str = "a",
     is_forwarded: bool = False,
+    status_line: bytes = b"HTTP/1.0 200 OK",
 ) -> tuple[Any, bytes]:
     """Return the answer of node 2 on a host, or the error, and the request that it got; node 1 on host a asks it.
 
@@ -48,7 +49,7 @@ def ask(
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.extend(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b'HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{"text": "hello"}')
+        writer.write(status_line + b'\r\n\r\n{"text": "hello"}')
         writer.close()
 
     async def run() -> Any:
@@ -86,6 +87,13 @@ def test_another_node_answers_as_the_caller(monkeypatch: pytest.MonkeyPatch) -> 
     """Faults of another node take the caller's rights there."""
     found, heard = ask(monkeypatch)
     assert found == Said("hello") and LOGIN.encode() in heard
+
+
+@pytest.mark.parametrize("status_line", [b"hello", b"HTTP/1.0 ", b"HTTP/1.0 OK", b""])
+def test_answer_without_a_status_is_an_error(monkeypatch: pytest.MonkeyPatch, status_line: bytes) -> None:
+    """Something else listens there: the node is unreachable, and this node is not at fault."""
+    found, _ = ask(monkeypatch, status_line=status_line)
+    assert isinstance(found, ApiError) and found.status == 503 and "node 2 is unreachable" in str(found)
 
 
 def test_what_needs_no_login_is_asked_without_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import validators
 
-from raftlog.schemas.json_payloads import MAX_STEPS, Fit, check
+from raftlog.schemas import json_payloads
+from raftlog.schemas.json_payloads import MAX_STEPS, STEPS_AT_ONCE, STEPS_PER_REGEX, Fit, check
 from raftlog.schemas.json_schemas import parse
 from raftlog.schemas.schema import Named
 
@@ -81,16 +82,24 @@ def schemas(draft: int) -> st.SearchStrategy[Any]:
     return st.recursive(simple, around, max_leaves=8)
 
 
-def run(payload: bytes, schema: Any, *named: Named) -> tuple[Fit, int]:
-    """Return what a check finds, and after how many slices."""
-    steps = check(payload, parse(json.dumps(schema), named))
-    slices = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, slices
-        slices += 1
+def run(payload: bytes, schema: Any, *named: Named) -> tuple[Fit, list[int]]:
+    """Return what a check finds, and the steps of each of its slices."""
+    parsed, slices = parse(json.dumps(schema), named), [0]
+    spend = json_payloads._Walk.spend
+
+    def counted(walk: json_payloads._Walk, steps: int) -> bool:
+        slices[-1] += steps
+        return spend(walk, steps)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_payloads._Walk, "spend", counted)
+        steps = check(payload, parsed)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value, slices
+            slices.append(0)
 
 
 def fit(value: Any, schema: Any, *named: Named) -> Fit:
@@ -197,6 +206,7 @@ DEEP = {f"d{n}": {"allOf": 2 * [{"$ref": f"#/definitions/d{n + 1}"}]} for n in r
 @pytest.mark.parametrize(
     ("payload", "schema", "unchecked"),
     [
+        (b'"x"', {"$schema": f"http://json-schema.org/draft/{'9' * 5_000}", "type": "string"}, ""),
         (b"1", {"$ref": "#"}, "more than 80 deep"),
         (b"1", {"definitions": {"a": {"$ref": "#/definitions/a"}}, "$ref": "#/definitions/a"}, "80 deep"),
         (b"1", {"definitions": DEEP, "$ref": "#/definitions/d0"}, f"more than {MAX_STEPS} steps"),
@@ -210,6 +220,11 @@ DEEP = {f"d{n}": {"allOf": 2 * [{"$ref": f"#/definitions/d{n + 1}"}]} for n in r
         ('"Zo\u00eb"'.encode(), {"pattern": r"^\w+$"}, "means different things beyond ASCII"),
         (b"{}", {"$schema": DRAFTS[2020], "unevaluatedProperties": False}, "unevaluatedProperties is not"),
         (b"1e999", {"multipleOf": 2}, "too large to be divided"),
+        (
+            b'{"b1": 1}',
+            {"additionalProperties": False, "patternProperties": {f"^a{n}$": {} for n in range(5_000)}},
+            f"more than {MAX_STEPS} steps",
+        ),
         (b'"x"', {"not": {"pattern": "(?=x)"}}, "not one that RE2 searches"),
         (b'"x"', {"oneOf": [{"pattern": "(?=x)"}, {}]}, "not one that RE2 searches"),
     ],
@@ -219,7 +234,8 @@ def test_hostile_schemas_and_values_end_as_unchecked(payload: bytes, schema: Any
     found, slices = run(payload, schema)
     assert found.mismatch == ""
     assert unchecked in found.unchecked
-    assert slices <= MAX_STEPS / 100
+    assert len(slices) <= MAX_STEPS / 100
+    assert max(slices) <= STEPS_AT_ONCE + STEPS_PER_REGEX + len(payload)
 
 
 def test_expression_that_backtracks_is_searched_in_linear_time() -> None:

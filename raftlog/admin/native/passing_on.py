@@ -72,7 +72,10 @@ async def ask_node(
 async def _exchange(
     url: SplitResult, request: str, headers: dict[str, str], *, body: bytes, options: dict[str, Any]
 ) -> tuple[int, bytes]:
-    """Return the status and body of a response. HTTP/1.0: the server closes, and sends no chunks."""
+    """Return the status and body of a response. Raise ValueError without a status.
+
+    HTTP/1.0: the server closes, and sends no chunks.
+    """
     reader, writer = await asyncio.open_connection(url.hostname, url.port, **options)
     try:
         lines = [f"{request} HTTP/1.0", f"Host: {url.netloc}", "Connection: close"]
@@ -83,6 +86,6 @@ async def _exchange(
         answer = await reader.read(MAX_BYTES)
         while more := await reader.read(MAX_BYTES - len(answer)):
             answer += more
-        return int(head.split(b" ", 2)[1]), answer
+        return int(head.partition(b" ")[2][:3]), answer
     finally:
         writer.close()
