@@ -26,8 +26,9 @@ STEPS_AT_ONCE: Final = 400
 MAX_DEPTH: Final = 80
 """Schemas within schemas, references among them."""
 CHARS_PER_STEP: Final = 100
-REGEX_CHARS_PER_STEP: Final = 10
-"""Of an expression, which may be compiled anew for each text."""
+COMPILE_STEPS: Final = STEPS_AT_ONCE
+"""Of an expression that is not among the few that are remembered. Compiling it is a slice of its own."""
+REGEX_STEPS_PER_STEP: Final = 4_000
 MAX_REGEX_STEPS: Final = 5_000_000
 """Steps of RE2 for one text: some twenty milliseconds, of one slice."""
 WHERE_MAX_CHARS: Final = 200
@@ -176,20 +177,14 @@ class _Walk:
 
     def matches(self, pattern: str, text: str) -> bool | None:
         """Return whether a part of a text matches a pattern, None where that is not checked."""
-        self.spend(1 + len(pattern) // REGEX_CHARS_PER_STEP + len(text) // CHARS_PER_STEP)
-        name = f"the pattern {pattern[:SHOWN_CHARS]!r}"
-        try:
-            regex.check_regex(pattern)
-        except InvalidRegularExpression:
-            self.skip(f"{name} is not one that RE2 searches, in linear time")
-        else:
-            if regex.steps(pattern, text) > MAX_REGEX_STEPS:
-                self.skip(f"{name} takes too many steps for a text of {len(text)} characters")
-            elif CLASSES.search(pattern) and not text.isascii():
-                self.skip(f"{name} means different things beyond ASCII")
-            else:
-                return regex.compiled(pattern).search(text) is not None
-        return None
+        before = regex.compiled.cache_info().misses
+        unchecked = _why_not_searched(pattern, text)
+        self.spend(1 + COMPILE_STEPS * (regex.compiled.cache_info().misses - before))
+        if unchecked:
+            self.skip(f"the pattern {pattern[:SHOWN_CHARS]!r} {unchecked}")
+            return None
+        self.spend(regex.steps(pattern, text) // REGEX_STEPS_PER_STEP)
+        return regex.compiled(pattern).search(text) is not None
 
     def key(self, value: Any) -> str:
         """Return a text that is the same for equal values."""
@@ -202,6 +197,19 @@ def _size(value: Any) -> int:
     if isinstance(value, dict | list):
         return len(value)
     return len(value) // CHARS_PER_STEP if isinstance(value, str) else 0
+
+
+def _why_not_searched(pattern: str, text: str) -> str:
+    """Return why a text is not searched for a pattern, "" if it can be."""
+    try:
+        regex.check_regex(pattern)
+    except InvalidRegularExpression:
+        return "is not one that RE2 searches, in linear time"
+    if regex.steps(pattern, text) > MAX_REGEX_STEPS:
+        return f"takes too many steps for a text of {len(text)} characters"
+    if CLASSES.search(pattern) and not text.isascii():
+        return "means different things beyond ASCII"
+    return ""
 
 
 # -- keywords with schemas in them
@@ -243,15 +251,27 @@ def _pattern_properties(walk: _Walk, wanted: Any, at: At) -> Search:
     return None
 
 
+def _is_known(walk: _Walk, name: str, schema: Any) -> Generator[None, None, bool]:
+    """Return whether a property is not an additional one. A pattern that is not checked may match it."""
+    if name in schema.get("properties", ()):
+        return True
+    for pattern in schema.get("patternProperties", ()):
+        if walk.spend(1):
+            walk.begin_slice()
+            yield
+        if walk.matches(pattern, name) is not False:
+            return True
+    return False
+
+
 def _additional_properties(walk: _Walk, wanted: Any, at: At) -> Search:
     if not isinstance(at.value, dict) or wanted is True:
         return None
-    known, patterns = at.schema.get("properties", {}), at.schema.get("patternProperties", {})
     for name, each in at.value.items():
         if walk.spend(1):
             walk.begin_slice()
             yield
-        if name in known or any(walk.matches(pattern, name) is not False for pattern in patterns):
+        if (yield from _is_known(walk, name, at.schema)):
             continue
         if wanted is False:
             return at.path, f"the property {name[:SHOWN_CHARS]!r} is not allowed"

@@ -222,6 +222,24 @@ def test_hostile_schemas_and_values_end_as_unchecked(payload: bytes, schema: Any
     assert slices <= MAX_STEPS / 100
 
 
+def test_compiling_an_expression_ends_a_slice() -> None:
+    """However many there are for one property: some milliseconds each."""
+    patterns = {f"^x([a-z]{{1,20}}[0-9]){{1,8}}x{n}$": {} for n in range(200)}
+    for schema in (
+        {"patternProperties": patterns},
+        {"patternProperties": patterns, "additionalProperties": False},
+    ):
+        _, slices = run(b'{"y": 1}', schema)
+        assert slices >= len(patterns) - 1
+
+
+def test_schema_with_very_many_expressions_ends() -> None:
+    """Few expressions are remembered, so each value compiles them anew."""
+    patterns = [{"not": {"pattern": f"([a-z]{{1,20}}[0-9]){{1,8}}y{n}"}} for n in range(200)]
+    found, _ = run(json.dumps(["y"] * 60).encode(), {"items": {"allOf": patterns}})
+    assert found == Fit("", f"it takes more than {MAX_STEPS} steps")
+
+
 def test_expression_that_backtracks_is_searched_in_linear_time() -> None:
     """For a backtracking engine this takes longer than the universe is old."""
     assert "does not match" in fit("a" * 100 + "!", {"pattern": "^(a+)+$"}).mismatch
