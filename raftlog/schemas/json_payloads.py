@@ -33,7 +33,7 @@ MAX_REGEX_STEPS: Final = 5_000_000
 """Steps of RE2 for one text: some twenty milliseconds, of one slice."""
 WHERE_MAX_CHARS: Final = 200
 REASON_MAX_CHARS: Final = 400
-DRAFT: Final = re.compile(r"json-schema\.org/draft(?:-0|/)(\d+)")
+DRAFT: Final = re.compile(r"json-schema\.org/draft(?:-0|/)(\d{1,4})")
 DEFAULT_DRAFT: Final = 7
 CLASSES: Final = re.compile(r"\\[sSwWdDbB]")
 """Validators differ about what these match beyond ASCII."""

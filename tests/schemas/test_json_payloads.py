@@ -209,6 +209,11 @@ DEEP = {f"d{n}": {"allOf": 2 * [{"$ref": f"#/definitions/d{n + 1}"}]} for n in r
         (b'"x"', {"pattern": "(x{99}){99}"}, "not one that RE2 searches"),
         ('"Zo\u00eb"'.encode(), {"pattern": r"^\w+$"}, "means different things beyond ASCII"),
         (b"{}", {"$schema": DRAFTS[2020], "unevaluatedProperties": False}, "unevaluatedProperties is not"),
+        (
+            b"1",
+            {"$schema": "http://json-schema.org/draft/" + "9" * 5_000, "$recursiveRef": "#", "$ref": "#"},
+            "80 deep",
+        ),
         (b"1e999", {"multipleOf": 2}, "too large to be divided"),
         (b'"x"', {"not": {"pattern": "(?=x)"}}, "not one that RE2 searches"),
         (b'"x"', {"oneOf": [{"pattern": "(?=x)"}, {}]}, "not one that RE2 searches"),
