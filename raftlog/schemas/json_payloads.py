@@ -21,6 +21,8 @@ from raftlog.schemas.json_texts import canonical_json
 
 MAX_STEPS: Final = 100_000
 """Keywords, items, members and listed values of one check."""
+MAX_REQUEST_STEPS: Final = 4 * MAX_STEPS
+"""Of the checks of one request, of which the last may go on to MAX_STEPS: a second or two."""
 STEPS_AT_ONCE: Final = 400
 """Steps between two slices: a millisecond or two."""
 MAX_DEPTH: Final = 80
@@ -50,17 +52,27 @@ class Fit(NamedTuple):
     unchecked: str
 
 
+class StepsLeft:
+    """The steps that are left for the checks of one request."""
+
+    def __init__(self) -> None:
+        self.count = MAX_REQUEST_STEPS
+
+
 class _Unchecked(Exception):
     """The rest of a combination of schemas, or of all, is not checked; the message says why."""
 
 
-def check(payload: bytes, parsed: Parsed) -> Generator[None, None, Fit]:
+def check(payload: bytes, parsed: Parsed, left: StepsLeft) -> Generator[None, None, Fit]:
     """Return whether a JSON text fits a schema."""
+    if left.count <= 0:
+        return Fit("", f"the checks of values before it took {MAX_REQUEST_STEPS} steps")
+    left.count -= len(payload) // CHARS_PER_STEP
     try:
         value = json.loads(payload)
     except (ValueError, RecursionError):
         return Fit("", "a number has too many digits, or values are nested too deeply")
-    walk = _Walk(parsed)
+    walk = _Walk(parsed, left)
     found = None
     try:
         found = yield from walk.misfit(At(value, parsed.root, parsed.root))
@@ -85,10 +97,11 @@ def _described(path: tuple[Any, ...], reason: str) -> str:
 class _Walk:
     """One check, as far as it has come."""
 
-    def __init__(self, parsed: Parsed) -> None:
+    def __init__(self, parsed: Parsed, left: StepsLeft) -> None:
         self.unchecked = ""
         """What was skipped first."""
         self._parsed = parsed
+        self._left = left
         self._steps = 0
         self._slice_ends = STEPS_AT_ONCE
         self._inside = 0
@@ -100,6 +113,7 @@ class _Walk:
     def spend(self, steps: int) -> bool:
         """Count steps. Return whether a slice of work ends. Raises _Unchecked."""
         self._steps += steps
+        self._left.count -= steps
         if self._steps > MAX_STEPS:
             raise _Unchecked(f"it takes more than {MAX_STEPS} steps")
         return self._steps >= self._slice_ends
