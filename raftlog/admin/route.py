@@ -172,6 +172,8 @@ class Route:
     """Headers that the handler reads, with what they are for."""
     also: Mapping[int, Any] = field(default_factory=dict)
     """Further statuses that are no errors, with the type of their bodies."""
+    refusals: Mapping[int, str] = field(default_factory=dict)
+    """Further statuses of errors, with when they come."""
     unavailable: Any = None
     """The body of a 503 where it is not an Error."""
     answer: Any = None
