@@ -236,7 +236,7 @@ NAMED = {f"n{n}": n for n in range(4_000)}
         (list(NAMED), {"items": {"type": "string"}}),
         (list(NAMED), {"uniqueItems": True}),
         (list(NAMED), {"contains": {"type": "integer"}, "minContains": 0, "$schema": DRAFTS[2019]}),
-        (NAMED, {"properties": dict.fromkeys(NAMED, {"type": "integer"})}),
+        (NAMED, {"properties": {name: {"type": "integer"} for name in NAMED}}),
         (NAMED, {"patternProperties": {"^m": {}}}),
         (NAMED, {"additionalProperties": False, "properties": dict.fromkeys(NAMED, True)}),
         (NAMED, {"additionalProperties": {}, "patternProperties": {"^m": {}}}),
