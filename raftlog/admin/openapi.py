@@ -181,6 +181,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
         failures = failures | WITH_TOKENS
     if route.method != "GET":
         failures = failures | OF_CHANGES
+    failures = {**failures, **route.refusals}
     responses = {str(status): json_of(Error, text) for status, text in failures.items()}
     responses[str(route.status)] = json_of(route.returns, "done", route.media_type)
     for status, kind in route.also.items():

@@ -16,6 +16,7 @@ from raftlog.admin.kafka_rest import (
     records,
     topics,
 )
+from raftlog.admin.kafka_rest import share_groups as shares
 from raftlog.admin.native import (
     broker_facts,
     client_quotas,
@@ -64,6 +65,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *partitions.ROUTES,
     *records.ROUTES,
     *groups.ROUTES,
+    *shares.ROUTES,
     *group_lines.ROUTES,
     *reading.ROUTES,
     *topic_records.ROUTES,

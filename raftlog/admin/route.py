@@ -48,6 +48,9 @@ TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 PARAMETER: Final = re.compile(r"\{(\w+)(:int)?\}")
 """A parameter in a template of a path."""
 
+FORWARDED: Final = "X-Forward"
+"""Confluent's header: `false` forbids to forward a request, which has been forwarded once."""
+
 NO_RIGHTS: Final = NoRights()
 """Every user may call it, without authorization."""
 FILTERED: Final = Filtered(())
@@ -111,6 +114,11 @@ class Call:
             raise ApiError(401, "your token has expired: send another", code=UNAUTHENTICATED)
 
     @property
+    def is_forwarded(self) -> bool:
+        """Whether another node sent it on, so that this node must not."""
+        return self.raw.headers.get(FORWARDED, "").lower() == "false"
+
+    @property
     def turns(self) -> Turns:
         return _TurnsOfClient(self)
 
@@ -172,6 +180,8 @@ class Route:
     """Headers that the handler reads, with what they are for."""
     also: Mapping[int, Any] = field(default_factory=dict)
     """Further statuses that are no errors, with the type of their bodies."""
+    refusals: Mapping[int, str] = field(default_factory=dict)
+    """Further statuses of errors, with when they come."""
     unavailable: Any = None
     """The body of a 503 where it is not an Error."""
     answer: Any = None

@@ -12,6 +12,7 @@ once, and rot does not remove files.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -26,6 +27,10 @@ _LINES_NAMED: Final = 10
 
 _NO_COPY: Final = b"\n\n"
 """The end of a file of checksums without a copy."""
+
+_LISTED: Final = re.compile(rb"[0-9a-f]{8}\n")
+_LISTED_BYTES: Final = 9
+"""A checksum in its file, with the end of its line."""
 
 _log = get_logger("storage")
 
@@ -45,6 +50,23 @@ class _Checksums(NamedTuple):
         """Return whether the copy, or a checksum beside it, has rotted where the file itself is sound."""
         has_copy = bool(self.copy) or self._has_copy_of(content)
         return has_copy and not {_checksum(content), _checksum(self.copy)} <= self.known
+
+    def have_rotted_alone(self, content: bytes) -> bool:
+        """Return whether the listed checksums have rotted, though they and the copy cover the file.
+
+        A power cut leaves zeros or another length, and a crash between both files another first checksum: that is no
+        rot. Nothing covers the checksum of the file before, so it may have another value.
+        """
+        head = self.whole[: len(self.whole) - len(self.copy)]
+        if b"\0" in head or len(head) % _LISTED_BYTES != 1:
+            return False
+        listed = [head[at : at + _LISTED_BYTES] for at in range(0, len(head) - 1, _LISTED_BYTES)]
+        if head[-1:] != b"\n" or not all(map(_LISTED.fullmatch, listed)):
+            return True
+        if len(listed) <= 2 or listed[0] != _checksum(content) + b"\n":
+            return False
+        lines = [_checksum(line) + b"\n" for line in content.split(b"\n")]
+        return listed[-len(lines) :] != lines
 
     def _has_copy_of(self, content: bytes) -> bool:
         return len(content) > len(_NO_COPY) and self.whole.endswith(content)
@@ -95,6 +117,8 @@ def read_checked(
             with suppress(OSError):  # the next read retries
                 write_checked(disk, path, content, copy=True)
                 _log.warning("corrupt_copy_restored", path=path + CHECKSUMS)
+        else:
+            _name_if_rotten(path, checksums, content)
         return content
     if (copy := read_copy(disk, path)) is not None:
         write_checked(disk, path, copy, copy=True)
@@ -116,6 +140,7 @@ def read_checked_lines(disk: Disk, path: str) -> list[bytes]:
     lines = content.split(b"\n")
     checksums = _read_checksums(disk, path)
     if checksums is not None and checksums.cover(content):
+        _name_if_rotten(path, checksums, content)
         return lines
     known: frozenset[bytes] = frozenset() if checksums is None else checksums.known
     sound = [_checksum(line) in known for line in lines]
@@ -154,6 +179,11 @@ def read_copy(disk: Disk, path: str) -> bytes | None:
 def has_checksums(disk: Disk, path: str) -> bool:
     """Return whether a file was ever written with its checksums, durably."""
     return _read_checksums(disk, path) is not None
+
+
+def _name_if_rotten(path: str, checksums: _Checksums, content: bytes) -> None:
+    if checksums.have_rotted_alone(content):
+        _log.warning("corrupt_file_ignored", path=path + CHECKSUMS, reason="it is not as it was written")
 
 
 def _checksum(content: bytes) -> bytes:

@@ -143,6 +143,7 @@ class ProcessGround:
                 logins=logins[node] if logins else 0,
                 secure=secured.ports[node] if secured else 0,
                 https=shape == "encrypted",
+                registry=each.schema_port,
             )
             for node, each in self._cluster.addresses.items()
         }

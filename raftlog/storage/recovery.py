@@ -427,12 +427,12 @@ class _Recovery:
             return 0, segment.base_offset
         last_offset, position = entry
         header = window.valid_header_at(position)
-        if header is None or header.last_offset != last_offset:
-            return 0, segment.base_offset
-        times = segment.time_index.entry_before(header.base_offset)
-        if times is not None and not is_time_entry_true(segment, times):
-            return 0, segment.base_offset
-        return position, header.base_offset
+        if header is not None and header.last_offset == last_offset:
+            times = segment.time_index.entry_before(header.base_offset)
+            if times is None or is_time_entry_true(segment, times):
+                return position, header.base_offset
+        _log.info("index_rebuilt", path=segment.path)
+        return 0, segment.base_offset
 
     def _walk(
         self, number: int, window: SegmentScanner, position: int, offset: int, *, flushed_until: int

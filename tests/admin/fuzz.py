@@ -1,4 +1,5 @@
-"""`python -m tests.admin.fuzz` (`make api`): sends requests generated from /openapi.json to a real cluster of three.
+"""`python -m tests.admin.fuzz` (`make api`): sends requests generated from /openapi.json to a real cluster of three, to
+the admin API and to the schema registry.
 
 Schemathesis generates valid and invalid requests, the same for the same seed, and checks each response against the
 document.
@@ -7,10 +8,12 @@ document.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 import tempfile
+from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +22,7 @@ from tests.admin.conftest import Api
 from tests.kit.waits import PATIENCE_S, run
 
 HERE = Path(__file__).parent
+OF_REGISTRY = "schemathesis_registry.toml"
 GENERATED = re.compile(r"(\d+) generated")
 
 
@@ -42,13 +46,28 @@ def populate(url: str) -> None:
     api.ask("POST", "/topics/rides/records:batch", {"entries": entries})
 
 
-def judge(url: str, *options: str, seed: int = 1) -> Verdict:
+def populate_registry(url: str) -> None:
+    """Register schemas for the registry to show: two versions, a reference, a level and a mode of a subject."""
+    registry = Api(url)
+    for fields in ([], [{"name": "f", "type": "long", "default": 0}]):
+        schema = json.dumps({"type": "record", "name": "Ride", "fields": fields})
+        assert (
+            registry.ask("POST", "/subjects/rides-value/versions", {"schema": schema}).status == HTTPStatus.OK
+        )
+    reference = {"name": "Ride", "subject": "rides-value", "version": 1}
+    body = {"schema": '{"type": "array", "items": "Ride"}', "references": [reference]}
+    registry.ask("POST", "/subjects/all-value/versions", body)
+    registry.ask("PUT", "/config/rides-value", {"compatibility": "FULL"})
+    registry.ask("PUT", "/mode/rides-value", {"mode": "READWRITE"})
+
+
+def judge(url: str, *options: str, seed: int = 1, config: str = "schemathesis.toml") -> Verdict:
     """Have the API at a URL tried."""
     with tempfile.TemporaryDirectory(prefix="raftlog-api-") as folder:
         ran = run(
             [
                 str(Path(sys.executable).with_name("schemathesis")),
-                f"--config-file={HERE / 'schemathesis.toml'}",
+                f"--config-file={HERE / config}",
                 "run",
                 f"{url}/openapi.json",
                 "--checks=all",
@@ -89,11 +108,17 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=25, help="for each operation")
     options = parser.parse_args()
     with AdminCluster(3) as cluster:
-        populate(cluster.admin_url(1))
-        verdict = judge(cluster.admin_url(1), f"--max-examples={options.examples}", seed=options.seed)
+        admin, registry = cluster.admin_url(1), cluster.schema_registry_url(2)
+        populate(admin)
+        populate_registry(registry)
+        most = f"--max-examples={options.examples}"
+        verdicts = [
+            judge(admin, most, seed=options.seed),
+            judge(registry, most, seed=options.seed, config=OF_REGISTRY),
+        ]
         failures = failures_in_logs(cluster)
-    print(verdict.text, *failures, sep="\n")
-    return 0 if verdict.clean and not failures else 1
+    print(*(each.text for each in verdicts), *failures, sep="\n")
+    return 0 if all(each.clean for each in verdicts) and not failures else 1
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import build_batch, new_record
-from raftlog.schemas.payloads import Undecodable
+from raftlog.schemas import json_payloads
+from raftlog.schemas.payloads import Undecodable, UsedSchema
 from raftlog.schemas.records import SchemaRemoved, SchemaWritten, StoreRecord, encode
 from raftlog.schemas.schema import Schema
 from raftlog_chaos.simulator import SimLoop, simulate
@@ -211,5 +212,22 @@ def test_log_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
             node.leader.register(each)
         assert "MiB that are read from afar" in await node.read(8)
         assert len(json.dumps(node.leader.asked)) < 40
+
+    on_node(scenario)
+
+
+def test_checks_of_a_page_share_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next page begins anew."""
+    monkeypatch.setattr(json_payloads, "MAX_REQUEST_STEPS", 1)
+
+    async def scenario(node: Node) -> None:
+        node.leader.log.append(SchemaWritten("t-value", 1, 1, Schema("JSON", '{"type":"integer"}')))
+        for _ in range(2):
+            reader = PayloadReader(node.call, node.registry, ("t-value",))
+            _, schema = await reader.read(b"\0\0\0\0\x011")
+            found = [await reader.checked(schema, b'"x"') for _ in range(2)]
+            assert found[0].mismatch == '"x" is not of type integer'
+            assert found[1] == UsedSchema(1, "JSON", "t-value", 1, unchecked=found[1].unchecked)
+            assert "the checks of values before it took 1 steps" in found[1].unchecked
 
     on_node(scenario)

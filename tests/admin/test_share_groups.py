@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import ShareConsumer
 
 from raftlog.testing.cluster import AdminCluster
-from tests.admin.conftest import BEGAN_MS, Queue
+from tests.admin.conftest import BEGAN_MS, Api, Queue
 from tests.kit.waits import until
 
 
@@ -40,8 +40,9 @@ def test_what_cannot_be_reset_is_refused(queue: Queue) -> None:
     assert queue.reset("earliest", partition_ids=[2]).status == 404
 
 
-def test_a_group_with_members_is_shown_and_not_changed(cluster: AdminCluster, queue: Queue) -> None:
-    """409 for each change."""
+def test_a_group_with_members_is_shown_and_not_changed(cluster: AdminCluster, queue: Queue, api: Api) -> None:
+    """409 for each change. REST v3 shows it in Confluent's words, whose document lists the fields."""
+    assert api.get(f"/share-groups/{queue.group}").status == 404
     member = ShareConsumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": queue.group})
     member.subscribe([queue.topic])
     try:
@@ -56,5 +57,47 @@ def test_a_group_with_members_is_shown_and_not_changed(cluster: AdminCluster, qu
         assert queue.reset("earliest").status == 409
         assert queue.delete(f"/topics/{queue.topic}").status == 409
         assert queue.delete().status == 409
+        check_words(api, queue)
+        assert api.ask("DELETE", f"/share-groups/{queue.group}").status == 409
     finally:
         member.close()
+    until(lambda: api.get(f"/share-groups/{queue.group}").body["state"] == "EMPTY", "the member has left")
+    assert api.get(f"/share-groups/{queue.group}").body["consumer_count"] == 0
+    assert api.ask("DELETE", f"/share-groups/{queue.group}").status == 204
+    assert queue.get().status == 404
+
+
+def check_words(api: Api, queue: Queue) -> None:
+    """Check the resources of REST v3 of a group with a member that reads both partitions."""
+    at = f"/share-groups/{queue.group}"
+    shown = api.get(at).body
+    assert (shown["kind"], shown["share_group_id"], shown["state"]) == (
+        "KafkaShareGroup",
+        queue.group,
+        "STABLE",
+    )
+    assert (shown["consumer_count"], shown["partition_count"]) == (1, 2)
+    assert shown["metadata"]["resource_name"].endswith(f"/share-group={queue.group}")
+    parts = shown.pop("assigned_topic_partitions")
+    assert [(each["topic_name"], each["partition_id"]) for each in parts] == [
+        (queue.topic, 0),
+        (queue.topic, 1),
+    ]
+    assert parts[1]["metadata"]["resource_name"].endswith(f"/topic-partition={queue.topic}:1")
+    listed = api.get("/share-groups").body
+    assert (listed["kind"], shown in listed["data"]) == ("KafkaShareGroupList", True)
+    assert queue.group not in str(api.get("/consumer-groups").body)
+    (member,) = api.get(f"{at}/consumers").body["data"]
+    one = f"{at}/consumers/{member['consumer_id']}"
+    assert api.get(one).body == member
+    assert (member["kind"], member["group_id"]) == ("KafkaShareGroupConsumer", queue.group)
+    assert member["client_id"] == "rdkafka" and member["assignments"]["related"].endswith(
+        f"{one}/assignments"
+    )
+    assert api.get(f"{at}/consumers/other").status == 404
+    assigned = api.get(f"{one}/assignments").body["data"]
+    assert [(each["kind"], each["partition_id"]) for each in assigned] == [
+        ("KafkaShareGroupConsumerAssignment", 0),
+        ("KafkaShareGroupConsumerAssignment", 1),
+    ]
+    assert api.ask("GET", assigned[0]["partition"]["related"].partition(api.at)[2]).body["partition_id"] == 0

@@ -214,6 +214,7 @@ FILTERED = {
     "list_topics",
     "list_groups",
     "list_group_lines",
+    "list_kafka_share_groups",
     "list_share_groups",
     "list_broker_replicas",
     "list_topic_lines",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog.base.checked_files import (
     CHECKSUMS,
@@ -111,9 +113,46 @@ def test_a_power_cut_between_the_two_leaves_the_old_file_or_the_new_one(by_line:
                 done = False
             disk.crash()
             disk.power_up()
-            found = read_checked(disk, PATH)
+            with capture_logs() as lines:
+                found = read_checked(disk, PATH)
+            assert lines == []
             assert found == disk.read_file(PATH) and found in ((NEW,) if done else (OLD, NEW))
             assert read_checked_lines(disk, PATH) == found.split(b"\n")
+
+
+@pytest.mark.parametrize(("by_line", "copy"), [(False, False), (True, False), (False, True)])
+def test_rotten_checksums_are_named_though_the_file_is_sound(by_line: bool, copy: bool) -> None:
+    """Whichever bit it is: one line, of the file or its checksums. The checksum of the file before stays unknown."""
+    disk = SimDisk()
+    read = read_checked_lines if by_line else read_checked
+    for content in (OLD, NEW):
+        write_checked(disk, PATH, content, by_line=by_line, copy=copy)
+        whole = disk.read_file(PATH + CHECKSUMS)
+        for at, bit in every_bit(disk, PATH + CHECKSUMS):
+            disk.flip_bit(PATH + CHECKSUMS, at, bit)
+            is_of_before = content is NEW and 9 <= at < 17
+            is_digit = disk.read_file(PATH + CHECKSUMS)[at] in b"0123456789abcdef"
+            with capture_logs() as lines:
+                read(disk, PATH)
+            expected = 0 if is_of_before and is_digit else 1
+            assert len(lines) == expected, (content, at, bit, lines)
+            disk.write_file(PATH + CHECKSUMS, whole)
+            disk.write_file(PATH, content)
+
+
+@pytest.mark.parametrize(
+    "torn",
+    [lambda whole: bytes(len(whole)), lambda whole: whole[:20], lambda whole: whole[:20].ljust(99, b"\0")],
+)
+def test_checksums_of_a_power_cut_are_not_rotten(torn: Callable[[bytes], bytes]) -> None:
+    """They are shorter, or zeros stand for what was not written."""
+    disk = SimDisk()
+    for content in (OLD, NEW):
+        write_checked(disk, PATH, content, by_line=True)
+    disk.write_file(PATH + CHECKSUMS, torn(disk.read_file(PATH + CHECKSUMS)))
+    with capture_logs() as lines:
+        read_checked(disk, PATH, unchecked_ok=True)
+    assert lines == []
 
 
 def test_a_file_that_rotted_is_not_believed_because_a_new_one_was_being_written() -> None:

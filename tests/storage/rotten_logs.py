@@ -7,10 +7,12 @@ or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.config import TopicConfig
 from raftlog.base.errors import CorruptMessage, KafkaStorageError
 from raftlog.faults.harm import EPOCH_END, EPOCH_FROM
@@ -22,6 +24,8 @@ from raftlog.records.batch import (
     new_record,
 )
 from raftlog.records.header import TRANSACTIONAL_BIT, iter_headers, read_header
+from raftlog.storage.index_check import offset_before_time
+from raftlog.storage.indexes import TIME_ENTRY, TIME_ENTRY_BYTES
 from raftlog.storage.log import Log
 from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.batches import NOW_MS
@@ -98,7 +102,7 @@ def disk_of(files: Files) -> SimDisk:
 
 
 def ask(log: Log) -> Answers:
-    """Return what the log answers to each question; None where it knows that it cannot."""
+    """Return what the log answers to each question; None where it knows that it cannot. Use each entry of an index."""
     end = log.log_end_offset
     log.on_high_watermark_updated(end)
     answers: Answers = {}
@@ -109,11 +113,14 @@ def ask(log: Log) -> Answers:
         except (CorruptMessage, KafkaStorageError):
             answers[question] = None
 
-    for offset in range(log.log_start_offset, end):
+    for offset in reversed(range(log.log_start_offset, end)):  # forwards a read goes on where the last ended
         put(f"read {offset}", lambda offset=offset: _read(log, offset, end))
         put(f"epoch of {offset}", lambda offset=offset: log.epoch_at(offset))
     for timestamp in range(NOW_MS - 1, NOW_MS + BATCHES + 3):
         put(f"time {timestamp}", lambda timestamp=timestamp: log.offset_for_timestamp(timestamp))
+        for segment in log.segments:
+            with suppress(CorruptMessage):
+                offset_before_time(segment, timestamp)
     put("newest time", log.max_timestamp)
     put("newest times", lambda: [_newest(each) for each in log.segments])
     put("aborted", lambda: log.aborted_before(end))
@@ -182,6 +189,38 @@ def flipped(files: Files, name: str, position: int, bit: int) -> Files:
     content = bytearray(files[name])
     content[position] ^= 1 << bit
     return {**files, name: bytes(content)}
+
+
+def is_never_used(files: Files, name: str, position: int, bit: int, how: Opened) -> bool:
+    """Return whether neither the start nor a reader uses a bit, or uses it and rightly.
+
+    No start reads producer snapshots but the newest. It makes the end of the newest time index anew, and after a crash
+    all indexes beyond the recovery point. A time may be true of another batch. The checksum of the file before is not
+    used unless it is no longer a number.
+    """
+    stem, _, kind = name.partition(".")
+    if kind == "snapshot":
+        return name != max(each for each in files if each.endswith(".snapshot"))
+    if kind in ("index", "timeindex"):
+        later = [each.partition(".")[0] for each in files if each.endswith(".log") and each > f"{stem}.log"]
+        is_made_anew = not how.clean and int(min(later, default="9" * 20)) > how.recovery_point
+        is_time = kind == "timeindex"
+        return is_made_anew or (is_time and (not later or _is_true(files, name, position, bit)))
+    is_of_the_file_before = len(files[name]) == 19 and 9 <= position < 17
+    return name.endswith(CHECKSUMS) and is_of_the_file_before and _is_digit(files[name][position] ^ 1 << bit)
+
+
+def _is_true(files: Files, name: str, position: int, bit: int) -> bool:
+    """Return whether a flipped entry of a time index is that of a batch."""
+    at = position // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES
+    timestamp, offset = TIME_ENTRY.unpack_from(flipped(files, name, position, bit)[name], at)
+    stem = name.partition(".")[0]
+    batches = [header for _, header in iter_headers(files[f"{stem}.log"])]
+    return (timestamp, int(stem) + offset) in [(each.max_timestamp, each.last_offset) for each in batches]
+
+
+def _is_digit(byte: int) -> bool:
+    return byte in b"0123456789abcdef"
 
 
 def is_beyond_proof(files: Files, name: str, position: int, how: Opened) -> bool:

@@ -23,6 +23,7 @@ from tests.storage.rotten_logs import (
     flipped,
     flips,
     is_beyond_proof,
+    is_never_used,
     open_log,
     wrong_answers,
 )
@@ -33,21 +34,16 @@ HOWS = (
     Opened(clean=False, recovery_point=0),
     Opened(clean=False, recovery_point=40),
 )
-EVERY_FLIP_MATTERS = ("log", "txnindex", "leader-epoch-checkpoint", "partition.metadata")
-"""Kinds of files of which each bit is believed, so that each flip must be named in the log."""
-
-
-def kind_of(name: str) -> str:
-    """Return what kind of file a name is of."""
-    stem, _, kind = name.partition(".")
-    return kind if stem.isdecimal() else name
 
 
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, TASTE), *(nightly(seed, ALL, id=f"{seed}-all") for seed in range(1, 11))]
 )
 def test_a_flipped_bit_is_found_or_misleads_no_reader(seed: int, count: int) -> None:
-    """In segments, all indexes, producer snapshots, small files, and checksums: 10,000 flips at night."""
+    """In segments, all indexes, producer snapshots, small files, and checksums: 10,000 flips at night.
+
+    A log line names it, unless neither the start nor a reader uses it.
+    """
     chance = Random(seed)
     files = fill(chance)
     sound = {how: Readings.of(open_log(disk_of(files), how)) for how in HOWS}
@@ -60,8 +56,9 @@ def test_a_flipped_bit_is_found_or_misleads_no_reader(seed: int, count: int) -> 
             log = open_log(disk_of(flipped(files, name, position, bit)), how)
             wrong = wrong_answers(sound[how], log)
         assert not wrong, f"{where}: {wrong[:3]}"
-        if kind_of(name) in EVERY_FLIP_MATTERS:
+        if not is_never_used(files, name, position, bit, how):
             assert lines or log.damage is not None, f"{where}: nothing says so"
+        assert len(lines) == len(set(map(str, lines))), f"{where}: {lines}"
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
@@ -74,6 +71,31 @@ def test_whichever_byte_of_an_index_rots_no_search_is_misled(kind: str) -> None:
         for position in range(len(files[name])):
             log = open_log(disk_of(flipped(files, name, position, position % 8)), HOWS[0])
             assert not wrong_answers(sound, log), (name, position)
+
+
+def test_a_start_names_the_index_that_does_not_lead_to_the_recovery_point() -> None:
+    """The last entry before it points to another batch, or its time is wrong. A short index is that of a crash."""
+    files = fill(Random(1))
+    sound = open_log(disk_of(files), HOWS[0])
+    segment = sound.segments[1]
+    segment.load_time_index()
+    offset, at = segment.index.entries()[2][0] + 1, 2
+    times = [each[1] for each in segment.time_index.entries()]
+    first_of_batch = segment.index.entries()[1][0] + 1
+    of_time = max(number for number, each in enumerate(times) if each < first_of_batch)
+    name = f"{segment.base_offset:020d}"
+    how = Opened(clean=False, recovery_point=offset)
+    for rotten in (
+        flipped(files, f"{name}.index", 8 * at + 7, 0),
+        flipped(files, f"{name}.timeindex", 12 * of_time + 7, 0),
+    ):
+        with capture_logs() as lines:
+            open_log(disk_of(rotten), how).close(clean=False)
+        assert [line["event"] for line in lines] == ["index_rebuilt"]
+    behind = {**files, f"{name}.index": files[f"{name}.index"][: 8 * at]}
+    with capture_logs() as lines:
+        open_log(disk_of(behind), how).close(clean=False)
+    assert lines == []
 
 
 def test_an_index_entry_that_leads_beyond_its_offset_is_no_way_there() -> None:

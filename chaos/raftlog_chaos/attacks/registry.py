@@ -29,6 +29,7 @@ FAMILIES: Final = (
     "controllers",
     "http",
     "http_bodies",
+    "schemas",
     "newcomers",
     "tenants",
     "believed",

@@ -429,7 +429,7 @@ def _write(line: Line, topic: str, index: int, batch: bytes) -> None:
 
 
 def warm_up(target: Target) -> None:
-    """Send each version of each API once to each node, as empty as its schema allows, and look at some pages."""
+    """Send each version of each API once to each node, as empty as its schema allows; use the HTTP ports, too."""
     frames = [
         _empty(key, version)
         for key in sorted(ApiKey)
@@ -439,6 +439,7 @@ def warm_up(target: Target) -> None:
     def warm(node: int) -> None:
         for path in WARM_PATHS:
             facts.ask(target.nodes[node], path)
+        facts.register(target.nodes[node])
         send_each(target, frames, node=node, source=HONEST)
 
     with ThreadPoolExecutor() as threads:

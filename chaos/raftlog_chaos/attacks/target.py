@@ -19,12 +19,13 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
+from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.protocol.apis import is_flexible
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.writer import write_varint
 
-Port = Literal["kafka", "controller", "http", "logins", "secure"]
+Port = Literal["kafka", "controller", "http", "registry", "logins", "secure"]
 
 LOGIN_USERS: Final = ("ann", "ben")
 LOGIN_PASSWORD: Final = "one password for both"  # noqa: S105 - of clusters that are there to be attacked
@@ -67,6 +68,7 @@ class NodePorts(msgspec.Struct, frozen=True):
     secure: int = 0
     https: bool = False
     """The HTTP port speaks TLS."""
+    registry: int = 0
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -355,13 +357,14 @@ def delete_topics(target: Target, names: Sequence[str]) -> str:
 
 
 def topics_made(target: Target) -> list[str]:
-    """Return the names of all topics except the coordinators' and the initial topics of a session."""
+    """Return the names of all topics except the nodes' own and the initial topics of a session."""
     with target.line(source=ELSEWHERE) as line:
         answer = line.ask(raw(3, 4, LENGTH.pack(-1) + b"\0"), 20)
     if answer is None:
         return []
     names = [each.name for each in decode_response(3, 4, memoryview(answer))[1].topics]
-    return [name for name in names if not name.startswith("__") and name not in target.own_topics]
+    kept = {SCHEMAS_TOPIC, *target.own_topics}
+    return [name for name in names if not name.startswith("__") and name not in kept]
 
 
 def for_seconds(seconds: float) -> Callable[[], bool]:

@@ -31,7 +31,7 @@ RULES: Final = (
     Rule("drop", _fields("throttle_time"), "Quotas are measured in real time."),
     Rule(
         "drop",
-        _fields("error_message batch_index_error_message"),
+        _fields("error_message acknowledge_error_message batch_index_error_message"),
         "Texts of errors are for people, and no client reads them.",
     ),
     Rule("drop", _fields("host port rack"), "Each cluster lives at its own address."),

@@ -36,6 +36,7 @@ HURTFUL: Final[Mapping[str, bytes]] = {
 NO_LIMIT_IN_IT: Final[tuple[Mapping[str, Any], ...]] = ({},)
 QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "Page": (LARGEST_PAGE,),
+    "AnyQuery": ({"limit": 10_000, "normalize": "true"}, {"deleted": "true", "permanent": "true"}),
     "AclQuery": (LARGEST_PAGE, {**LARGEST_PAGE, "resource_name": "prefix-1", "pattern_type": "MATCH"}),
     "AclDeletionQuery": ({"resource_type": "TOPIC", "resource_name": "prefix-1", "pattern_type": "MATCH"},),
     "NewDecommission": ({},),

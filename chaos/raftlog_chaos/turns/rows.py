@@ -22,6 +22,7 @@ from raftlog.protocol.apis import APIS, Api, ApiKey
 from raftlog.testing.in_process import InProcessCluster
 from raftlog_chaos.attacks.target import Line
 from raftlog_chaos.turns.largest import ALL_NAMES, Known, Names, largest_requests
+from raftlog_chaos.turns.registry import registry_calls
 from raftlog_chaos.turns.report import NO_ANSWER, Row
 from raftlog_chaos.turns.routes import Asked, largest_calls, name_of
 from raftlog_chaos.turns.shares import PER_TOPIC, share_requests
@@ -113,6 +114,7 @@ def _measured(cluster: InProcessCluster, watch: Stopwatch, scope: Scope) -> Iter
         of_share_groups(cluster, filling, scope),
         of_apis(cluster, filling.known(), scope),
         of_routes(cluster, filling.narrow[0], scope),
+        of_registry(cluster, scope),
     )
     for ask in asks:
         yield _timed(watch, ask)
@@ -203,14 +205,25 @@ def of_routes(cluster: InProcessCluster, narrow: str, scope: Scope) -> Iterator[
                 yield Ask(what, call.limit, partial(_status_of, cluster, call, call.make_body()))
 
 
-def _status_of(cluster: InProcessCluster, call: Asked, asked: bytes | None) -> str:
-    status, body = _ask_http(cluster, call, asked)
+def of_registry(cluster: InProcessCluster, scope: Scope) -> Iterator[Ask]:
+    """Yield the requests of the schema registry's routes."""
+    port = cluster.addresses[1].schema_port
+    found = json.loads(_ask_http(cluster, Asked("", "", "GET", "/schemas/ids/1"), port=port)[1])
+    for call in registry_calls(found["guid"]):
+        if scope.wants(call.what):
+            yield Ask(call.what, call.limit, partial(_status_of, cluster, call, call.make_body(), port))
+
+
+def _status_of(cluster: InProcessCluster, call: Asked, asked: bytes | None, port: int = 0) -> str:
+    status, body = _ask_http(cluster, call, asked, port=port)
     return f"{status}, {len(body)} bytes"
 
 
-def _ask_http(cluster: InProcessCluster, call: Asked, asked: bytes | None = None) -> tuple[int, bytes]:
+def _ask_http(
+    cluster: InProcessCluster, call: Asked, asked: bytes | None = None, *, port: int = 0
+) -> tuple[int, bytes]:
     addresses = cluster.addresses[1]
-    connection = http.client.HTTPConnection(addresses.host, addresses.admin_port, timeout=ANSWER_S)
+    connection = http.client.HTTPConnection(addresses.host, port or addresses.admin_port, timeout=ANSWER_S)
     headers = {"Content-Type": "application/json"} if asked else {}
     try:
         connection.request(call.method, call.path, asked, headers)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.errors import KafkaError
-from raftlog.base.types import encode_uuid
+from raftlog.base.types import SCHEMAS_TOPIC, encode_uuid
 from raftlog.metadata.broker_requests import BrokerHeartbeat, RegisterBroker
 from raftlog.metadata.controller_api import (
     AlterClientQuotas,
@@ -43,6 +46,7 @@ from raftlog.testing.in_process import InProcessCluster, NodeThread
 from raftlog_chaos.attacks.target import Line
 from raftlog_chaos.turns import frames
 from raftlog_chaos.turns.largest import NOW_MS, Known
+from raftlog_chaos.turns.schemas import batches
 
 SETTINGS: Final = {
     "broker.session.timeout.ms": "3600000",  # the broker that is not there stays
@@ -101,6 +105,8 @@ class Sizes(NamedTuple):
     tokens: int = 2_000
     configs: int = 9_000
     """Configs of topics, and as many groups with a config."""
+    versions: int = 1_000
+    """The versions of one subject of the schema registry."""
 
 
 SMALL: Final = Sizes(
@@ -119,6 +125,7 @@ SMALL: Final = Sizes(
     users=200,
     tokens=200,
     configs=200,
+    versions=50,
 )
 """For a sample."""
 
@@ -157,6 +164,7 @@ class Filling:
         yield "filling: groups", self._groups
         yield "filling: members", self._members
         yield "filling: transactional ids", self._transactions
+        yield "filling: schemas", self._schemas
 
     def known(self) -> Known:
         """Return what requests can name."""
@@ -211,8 +219,18 @@ class Filling:
         keys = ("any", "any", f"any:{encode_uuid(UUID(int=1))}:0")
         asked = [frames.find_coordinator(key, kind) for kind, key in enumerate(keys)]
         self._pipeline(asked)  # makes their topics
+        self._open_registry()
         self._cluster.wait_until_healthy()
         return f"{1 + len(topics)} topics, {self.sizes.wide + len(topics)} partitions"
+
+    def _open_registry(self) -> None:
+        """Have the schema registry create its topic, which it does at its first use."""
+        addresses = self._cluster.addresses[1]
+        connection = HTTPConnection(addresses.host, addresses.schema_port, timeout=ANSWER_S)
+        with closing(connection):
+            connection.request("GET", "/subjects")
+            answer = connection.getresponse()
+            assert answer.status == HTTPStatus.OK, answer.read()
 
     def _brokers(self) -> str:
         cluster_id = self._node.metadata.published_image.cluster_id
@@ -387,6 +405,10 @@ class Filling:
     def _transactions(self) -> str:
         asked = [frames.begin_transactions(each) for each in self.transactional_ids]
         return f"{self._pipeline(asked)} transactional ids"
+
+    def _schemas(self) -> str:
+        written = [frames.produce(SCHEMAS_TOPIC, 0, batch) for batch in batches(self.sizes.versions)]
+        return f"{self._pipeline(written)} batches, {self.sizes.versions} versions of a subject"
 
 
 def _portions(parts: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

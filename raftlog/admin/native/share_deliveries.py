@@ -13,9 +13,9 @@ import msgspec
 
 from raftlog.admin.broker_questions import of_all_brokers
 from raftlog.admin.errors import ApiError
+from raftlog.admin.kafka_rest.share_groups import describe_share_group, of_share_group
 from raftlog.admin.native.group_sentences import duration
 from raftlog.admin.native.group_why import GroupMoment, moment
-from raftlog.admin.native.share_groups import describe_share_group, of_share_group
 from raftlog.admin.native.why import as_sentence
 from raftlog.admin.route import GROUP, TOPIC, Call, Route
 from raftlog.base.share_deliveries import (

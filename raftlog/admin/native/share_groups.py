@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from raftlog.admin.broker_questions import coordinator_of, of_all_brokers
-from raftlog.admin.errors import ApiError, check, not_found
+from raftlog.admin.broker_questions import coordinator_of
+from raftlog.admin.errors import ApiError, check
 from raftlog.admin.kafka_rest.groups import STATES
+from raftlog.admin.kafka_rest.share_groups import (
+    delete_share_group,
+    describe_share_group,
+    listed_share_groups,
+    of_share_group,
+    share_offsets,
+)
 from raftlog.admin.native.reset import NewOffset, NewOffsets, Reset, Whole, named_partitions, new_offsets
-from raftlog.admin.route import CLUSTER, FILTERED, GROUP, TOPIC, Call, Route
-from raftlog.base.errors import GroupIdNotFound
+from raftlog.admin.route import FILTERED, TOPIC, Call, Route
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
-from raftlog.security.acls import Demanded, Operation, Right
-
-SHARE: Final = "share"
+from raftlog.security.acls import Operation
 
 
 class ShareGroupName(msgspec.Struct):
@@ -82,17 +86,10 @@ class ShareReset(msgspec.Struct, forbid_unknown_fields=True):
 
 async def list_share_groups(call: Call) -> ShareGroupNames:
     """Return the groups of all coordinators that answer."""
-    request = builders_for(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=(), types_filter=(SHARE,))
-    found: dict[str, ShareGroupName] = {}
-    for broker_id, response in await of_all_brokers(call, ApiKey.LIST_GROUPS, request):
-        check(response.error_code, about=f"the groups of broker {broker_id}")
-        for each in response.groups:
-            if each.group_type == SHARE:
-                state = STATES.get(each.group_state, "UNKNOWN")
-                found[each.group_id] = ShareGroupName(each.group_id, state, broker_id)
-    if not call.may(Operation.DESCRIBE, CLUSTER):
-        found = {each: found[each] for each in await call.among(Operation.DESCRIBE, GROUP, found)}
-    return ShareGroupNames([found[each] for each in sorted(found)])
+    found = await listed_share_groups(call)
+    return ShareGroupNames(
+        [ShareGroupName(each, state, broker_id) for each, (broker_id, state) in sorted(found.items())]
+    )
 
 
 async def get_share_group(call: Call) -> ShareGroup:
@@ -154,16 +151,6 @@ async def reset_share_group(call: Call) -> NewOffsets:
     return NewOffsets(group_id, not wanted.validate_only, offsets)
 
 
-async def delete_share_group(call: Call) -> None:
-    """Delete a group; 409 while it has members."""
-    group_id, broker_id, _ = await describe_share_group(call)
-    call.audit.update(group=group_id)
-    request = builders_for(ApiKey.DELETE_GROUPS).DeleteGroupsRequest(groups_names=(group_id,))
-    response = await call.asker.ask(ApiKey.DELETE_GROUPS, request, broker_id=broker_id)
-    for each in response.results:
-        check(each.error_code, about=f"group {group_id[:249]}")
-
-
 async def delete_share_offsets(call: Call) -> None:
     """Delete a group's offsets of one topic; 409 while it has members."""
     group_id, topic = call.path["share_group_id"], call.path["topic_name"]
@@ -183,33 +170,12 @@ async def delete_share_offsets(call: Call) -> None:
 # -- the coordinator -----------------------------------------------------------------------------------------
 
 
-async def describe_share_group(call: Call) -> tuple[str, int, Any]:
-    """Return the path's group, its coordinator, and the description. Raise ApiError 404."""
-    group_id = call.path["share_group_id"]
-    broker_id = await coordinator_of(call, group_id)
-    make = builders_for(ApiKey.SHARE_GROUP_DESCRIBE)
-    request = make.ShareGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=False)
-    response = await call.asker.ask(ApiKey.SHARE_GROUP_DESCRIBE, request, broker_id=broker_id)
-    (found,) = response.groups
-    if found.error_code == GroupIdNotFound.code:
-        raise not_found(f"share group {group_id[:249]}")
-    check(found.error_code, found.error_message, about=f"group {group_id[:249]}")
-    return group_id, broker_id, found
-
-
 async def _offsets(call: Call, group_id: str, broker_id: int) -> list[ShareOffset]:
-    make = builders_for(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
-    request = make.DescribeShareGroupOffsetsRequest(
-        groups=(make.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None),)
-    )
-    response = await call.asker.ask(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, request, broker_id=broker_id)
-    (found,) = response.groups
-    check(found.error_code, found.error_message, about=f"group {group_id[:249]}")
     return [
         ShareOffset(
             topic.topic_name, each.partition_index, _known(int(each.start_offset)), _known(int(each.lag))
         )
-        for topic in found.topics
+        for topic in await share_offsets(call, group_id, broker_id)
         for each in topic.partitions
     ]
 
@@ -236,11 +202,6 @@ async def _alter(call: Call, group_id: str, broker_id: int, offsets: list[NewOff
         for each in it.partitions:
             about = f"{it.topic_name}-{each.partition_index} of group {group_id[:249]}"
             check(each.error_code, each.error_message, about=about)
-
-
-def of_share_group(operation: Operation) -> Demanded:
-    """Return the right to do something with the share group of the path."""
-    return Demanded((Right(operation, GROUP, "share_group_id"),))
 
 
 ONE: Final = "/v1/share-groups/{share_group_id}"

@@ -201,6 +201,13 @@ def by_leader(handler: Handler, *, repeatable: bool = True) -> Callable[[Call], 
 
 
 async def _answer_once(handler: Handler, call: Call, *, repeatable: bool) -> Any:
+    if not isinstance(call.body, SchemaBody):
+        return await _answer_or_forward(handler, call, repeatable=repeatable)
+    async with call.node.registry.turn_of((call.raw.remote or "", call.caller.principal)):
+        return await _answer_or_forward(handler, call, repeatable=repeatable)
+
+
+async def _answer_or_forward(handler: Handler, call: Call, *, repeatable: bool) -> Any:
     registry: Registry = call.node.registry
     try:
         await registry.store.begin()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from raftlog.admin.schema_registry.forwarding import Forwarder
 from raftlog.admin.schema_registry.schema_copy import SchemaCopy
@@ -31,6 +33,8 @@ PARSED_CHARS: Final = 500_000
 """The characters of the schemas whose parsed form is kept for the next comparison. It takes some fifty bytes each."""
 MOST_MESSAGES: Final = 20
 SERIALIZED: Final = "serialized"
+COMPARISON_S: Final = 10.0
+"""Longest time that comparing a new schema may take."""
 THREAD_WAIT_S: Final = 10.0
 """Longest wait for the work of other requests."""
 
@@ -48,6 +52,8 @@ class Registry:
         self._offload = offload
         self._thread = asyncio.Lock()
         """Held while a thread works for a client: the other threads are for the disk."""
+        self._clients: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """A lock for each client with a schema in work."""
         self._parsed: OrderedDict[bytes, _Parsed] = OrderedDict()
         """Parsed schemas by identity, the least recently used first."""
 
@@ -66,22 +72,39 @@ class Registry:
         found = registered(state, wanted)
         if found is not None:
             return found
-        await self.parse(
-            state, Identified(wanted.schema, wanted.identity)
-        )  # before it holds up other changes
+        compared = _Compared()
+        new = Identified(wanted.schema, wanted.identity)
+        try:
+            async with asyncio.timeout(COMPARISON_S):  # other changes go on meanwhile
+                await self.parse(state, new)
+                await self._demand_compatibility(state, wanted, compared)
+        except TimeoutError:
+            raise SchemaError(
+                STORE_TIMED_OUT,
+                f"comparing it with the versions of its subject takes more than {COMPARISON_S:.0f} s",
+            ) from None
 
         async def decide(state: RegistryState) -> Change:
-            if needs_check(state, wanted):
-                await self._demand_compatibility(state, wanted)
+            await self._demand_compatibility(state, wanted, compared)
             return decide_registration(state, wanted)
 
         written: Version = await self.store.change(decide)
         return written
 
-    async def _demand_compatibility(self, state: RegistryState, wanted: Registration) -> None:
+    async def _demand_compatibility(
+        self, state: RegistryState, wanted: Registration, compared: _Compared
+    ) -> None:
+        """Raise SchemaError for an incompatible schema. Versions in `compared` are not compared again."""
+        if not needs_check(state, wanted):
+            return
         subject = wanted.subject
+        if compared.level != state.level(subject):
+            compared.level, compared.ids = state.level(subject), set()
+        versions = compared_with(compared.level, state.versions(subject))
+        left = [each for each in versions if each.id not in compared.ids]
         new = Identified(wanted.schema, wanted.identity)
-        messages = await self.compare(state, subject, new, state.versions(subject))
+        messages = await self.compare(state, subject, new, left[::-1])
+        compared.ids |= {each.id for each in left}
         if messages:
             raise SchemaError(
                 INCOMPATIBLE,
@@ -148,19 +171,25 @@ class Registry:
         text = await self.in_thread(lambda: serialized_text(schema.text, named))
         return wanted._replace(schema=schema._replace(text=text))
 
+    @asynccontextmanager
+    async def turn_of(self, client: tuple[str, str]) -> AsyncIterator[None]:
+        """Wait until no other schema of this client is in work, so that other clients wait for one of its schemas only.
+
+        Raises SchemaError 50002 after THREAD_WAIT_S.
+        """
+        lock = self._clients.setdefault(client, asyncio.Lock())
+        await _acquired(lock)
+        try:
+            yield
+        finally:
+            lock.release()
+
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Return what `work` returns in a thread. Raise SchemaError 50002 if others keep it for too long.
 
         The caller may be cancelled, the work may not: then the next waits for its end all the same.
         """
-        try:
-            async with asyncio.timeout(THREAD_WAIT_S):
-                await self._thread.acquire()
-        except TimeoutError:
-            raise SchemaError(
-                STORE_TIMED_OUT,
-                f"other schemas have kept this node busy for {THREAD_WAIT_S:.0f} s; retry",
-            ) from None
+        await _acquired(self._thread)
         return await asyncio.shield(self._run(work))
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -170,9 +199,28 @@ class Registry:
             self._thread.release()
 
 
+class _Compared:
+    """The ids of the schemas that a schema is compatible with, at a level."""
+
+    def __init__(self) -> None:
+        self.level = ""
+        self.ids: set[int] = set()
+
+
 class _Parsed(NamedTuple):
     schema: Any
     chars: int
+
+
+async def _acquired(lock: asyncio.Lock) -> None:
+    """Acquire a lock. Raises SchemaError 50002."""
+    try:
+        async with asyncio.timeout(THREAD_WAIT_S):
+            await lock.acquire()
+    except TimeoutError:
+        raise SchemaError(
+            STORE_TIMED_OUT, f"other schemas have kept this node busy for {THREAD_WAIT_S:.0f} s; retry"
+        ) from None
 
 
 def _prepared(schema: Schema, *, normalize: bool) -> tuple[Schema, bytes]:

@@ -133,7 +133,12 @@ async def delete_version(call: Call, registry: Registry) -> int:
 
 SUBJECT: Final = "/subjects/{subject}"
 VERSION: Final = f"{SUBJECT}/versions/{{version}}"
-row = partial(Route, query=AnyQuery, rights=ASKED_BY_HANDLER, media_type=MEDIA_TYPE)
+REFUSALS: Final = {
+    422: "the schema, a name, a version or a setting is invalid, or the mode does not allow it",
+    500: "the store was not reached, or made no progress; a change may have been made, or not",
+    502: "the leader's response is too long to be forwarded",
+}
+row = partial(Route, query=AnyQuery, rights=ASKED_BY_HANDLER, media_type=MEDIA_TYPE, refusals=REFUSALS)
 ROUTES: Final = (
     row("GET", "/subjects", by_leader(list_subjects), "List the subjects", rights=FILTERED),
     row(

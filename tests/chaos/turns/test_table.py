@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from raftlog.admin.resources import ROUTES
+from raftlog.admin.schema_registry.server import ROUTES as REGISTRY_ROUTES
 from raftlog.broker.handlers import served
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import decode_header, decode_request
+from raftlog.schemas.schema import TEXT_MAX_CHARS
 from raftlog_chaos.turns.largest import Known, arrays_of, largest_requests
+from raftlog_chaos.turns.registry import registry_calls
 from raftlog_chaos.turns.routes import QUERIES, largest_calls, name_of
 from raftlog_chaos.turns.rows import LEFT_OUT
+from raftlog_chaos.turns.schemas import large_schemas
 
 BOTH_TABLES = served() | served(of_controllers=True)
 
@@ -33,10 +37,10 @@ def test_each_api_is_timed_with_each_of_its_arrays(api_key: int) -> None:
             decode_request(api_key, version, frame, position)
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=name_of)
+@pytest.mark.parametrize("route", [*ROUTES, *REGISTRY_ROUTES], ids=name_of)
 def test_each_route_is_timed_with_its_largest_query(route: object) -> None:
     """A route with a query of a new type needs a row of `QUERIES`, where a limit of the query may be."""
-    found = next(each for each in ROUTES if each is route)
+    found = next(each for each in (*ROUTES, *REGISTRY_ROUTES) if each is route)
     if name_of(found) in LEFT_OUT:
         assert LEFT_OUT[name_of(found)]
         return
@@ -50,3 +54,13 @@ def test_what_is_left_out_exists() -> None:
     """A name that was changed would leave no row out."""
     names = {APIS[each].name for each in BOTH_TABLES} | {name_of(each) for each in ROUTES}
     assert LEFT_OUT.keys() <= names
+
+
+def test_registry_is_asked_by_each_route() -> None:
+    """The table has the largest request of each route of the registry, and schemas near each limit."""
+    asked = [each.what.removeprefix("registry: ") for each in registry_calls("guid")]
+    assert not [
+        each for each in map(name_of, REGISTRY_ROUTES) if not any(what.startswith(each) for what in asked)
+    ]
+    for _, kind, _, body in large_schemas():
+        assert len(body["schema"]) <= TEXT_MAX_CHARS, kind

@@ -1,0 +1,137 @@
+"""Schemas that take long hold up no other client, and no change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from raftlog.admin.schema_registry import registry as module
+from raftlog.admin.schema_registry.registry import Registry
+from raftlog.schemas.decisions import Change, Registration
+from raftlog.schemas.errors import INCOMPATIBLE, STORE_TIMED_OUT, SchemaError
+from raftlog.schemas.formats import identity
+from raftlog.schemas.records import SchemaWritten
+from raftlog.schemas.registry_state import RegistryState
+from raftlog.schemas.schema import Schema
+
+SUBJECT = "rides-value"
+ANN, BEN = ("127.0.0.1", ""), ("127.0.0.2", "")
+
+
+class Store:
+    """A store that decides at once. `before_change` runs when a change has its turn."""
+
+    def __init__(self) -> None:
+        self.state = RegistryState()
+        self.before_change: Callable[[], None] = lambda: None
+        self.is_changing = False
+
+    async def current(self) -> RegistryState:
+        return self.state
+
+    async def change(self, decide: Callable[[RegistryState], Awaitable[Change]]) -> Any:
+        self.before_change()
+        self.is_changing = True
+        change = await decide(self.state)
+        self.is_changing = False
+        for each in change.records:
+            assert isinstance(each, SchemaWritten)
+            self.state.apply(each, identity(each.schema))
+        return change.reply
+
+
+def record_of(*fields: str) -> Schema:
+    """Return a record; its fields have no default, so that others are incompatible."""
+    listed = [{"name": each, "type": "long"} for each in fields]
+    return Schema("AVRO", json.dumps({"type": "record", "name": "R", "fields": listed}))
+
+
+def registry_of(store: Store) -> tuple[Registry, list[bool]]:
+    """Return a registry, and for each piece of its work whether a change had its turn meanwhile."""
+    seen: list[bool] = []
+
+    async def offload(work: Callable[[], Any]) -> Any:
+        seen.append(store.is_changing)
+        return work()
+
+    unused: Any = None
+    return Registry(store, offload, forwarder=unused, copy=unused), seen  # type: ignore[arg-type]
+
+
+def test_a_client_has_one_schema_in_work_and_others_do_not_wait_for_more() -> None:
+    """Many registrations of one client would otherwise be ahead of another client's."""
+
+    async def scenario() -> None:
+        registry, _ = registry_of(Store())
+        order: list[str] = []
+
+        async def use(client: tuple[str, str], name: str, until: asyncio.Event) -> None:
+            async with registry.turn_of(client):
+                order.append(name)
+                await until.wait()
+
+        held, free = asyncio.Event(), asyncio.Event()
+        free.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(use(ANN, "ann 1", held))
+            tasks.create_task(use(ANN, "ann 2", free))
+            await tasks.create_task(use(BEN, "ben", free))
+            assert order == ["ann 1", "ben"]
+            held.set()
+        assert order == ["ann 1", "ben", "ann 2"]
+        assert not registry._clients
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_waits_too_long_for_its_own_schemas_gets_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error is a timeout, which clients retry."""
+    monkeypatch.setattr(module, "THREAD_WAIT_S", 0.0)
+
+    async def scenario() -> None:
+        registry, _ = registry_of(Store())
+        async with registry.turn_of(ANN):
+            with pytest.raises(SchemaError) as found:
+                async with registry.turn_of(ANN):
+                    raise AssertionError("there are two")
+        assert found.value.code == STORE_TIMED_OUT
+
+    asyncio.run(scenario())
+
+
+def test_comparing_holds_up_no_other_change() -> None:
+    """The versions that are there are compared before the change has its turn."""
+
+    async def scenario() -> None:
+        store = Store()
+        registry, seen = registry_of(store)
+        for number, schema in enumerate((record_of("f", "g"), record_of("f")), start=1):
+            found = await registry.register(Registration(SUBJECT, schema, identity(schema)))
+            assert found.version == number
+        assert seen and not any(seen)
+
+    asyncio.run(scenario())
+
+
+def test_version_that_comes_meanwhile_is_compared_too() -> None:
+    """It is compared in the change's turn, after which no other can come."""
+
+    async def scenario() -> None:
+        store = Store()
+        registry, seen = registry_of(store)
+        first, new = record_of("f", "g"), record_of("f")
+        await registry.register(Registration(SUBJECT, first, identity(first)))
+        other = record_of("h")
+        store.before_change = lambda: store.state.apply(SchemaWritten(SUBJECT, 2, 2, other), identity(other))
+        with pytest.raises(SchemaError) as found:
+            await registry.register(Registration(SUBJECT, new, identity(new)))
+        assert found.value.code == INCOMPATIBLE
+        assert seen[-1]
+
+    asyncio.run(scenario())
