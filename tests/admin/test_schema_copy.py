@@ -47,6 +47,7 @@ class Leader:
     def __init__(self) -> None:
         self.log: list[StoreRecord] = []
         self.is_silent = False
+        self.takes_s = 0.0
         self.error: Exception | None = None
         self.asked: list[int] = []
 
@@ -57,6 +58,7 @@ class Leader:
         """Answer as a broker would, a record at a time."""
         assert broker_id == 2
         self.asked.append(api_key)
+        await asyncio.sleep(self.takes_s)
         if self.is_silent:
             await asyncio.Event().wait()
         if self.error is not None:
@@ -129,6 +131,21 @@ def test_payloads_are_decoded_by_the_schemas_of_the_leader() -> None:
         node.leader.register(3)
         assert await node.read(3) == 42
         assert "copy of the registry has no schema with id 4" in await node.read(4)
+
+    on_node(scenario)
+
+
+def test_request_finds_what_was_registered_before_it() -> None:
+    """A reading that has asked for the log's end is not all that it waits for."""
+
+    async def scenario(node: Node) -> None:
+        node.leader.register(1)
+        node.leader.takes_s = 0.05
+        first = asyncio.create_task(node.read(1))
+        while node.leader.asked != [ApiKey.LIST_OFFSETS, ApiKey.LIST_OFFSETS, ApiKey.FETCH]:
+            await asyncio.sleep(TICKS_S)
+        node.leader.register(2)
+        assert (await node.read(2), await first) == (42, 42)
 
     on_node(scenario)
 

@@ -7,6 +7,7 @@ wait for it a bounded time. After a failure or a long reading they do not wait: 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -55,10 +56,19 @@ class SchemaCopy:
         self._failure = ""
         """Why the last reading failed, or is not done yet."""
 
-    async def read_on(self, call: Call) -> str:
-        """Wait for a reading. Return "", or why it failed or takes longer; then the next requests do not wait."""
-        reading = self._begin(call)
-        await asyncio.wait([reading], timeout=0 if self._failure else WAIT_S)
+    async def read_on(self, call: Call, is_known: Callable[[], bool]) -> str:
+        """Wait for a reading. Return "", or why it failed or takes longer; then the next requests do not wait.
+
+        A reading under way may have asked for the log's end too early. Wait for another unless the schema `is_known`.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + (0 if self._failure else WAIT_S)
+        is_under_way = self._reading is not None and not self._reading.done()
+        for _ in range(1 + is_under_way):
+            reading = self._begin(call)
+            await asyncio.wait([reading], timeout=ends_at - loop.time())
+            if self._failure or is_known():
+                break
         if not reading.done() and not self._failure:
             so_far = f"offset {self._offset} of {self._end_offset} so far"
             self._failure = f"that takes longer than {WAIT_S:.0f} s ({so_far})"
@@ -129,12 +139,8 @@ class SchemaCopy:
 async def _bounds(call: Call) -> tuple[int, int]:
     """Return where the log begins, and the end of what is committed, by its leader. Raises ApiError, KafkaError."""
     where = (SCHEMAS_TOPIC, INDEX)
-    found = []
-    for timestamp in (
-        SPECIAL["earliest"],
-        SPECIAL["latest"],
-    ):  # in this order: a log begins before a later end
-        error_code, offset = (await list_offsets(call, {where: timestamp}))[where]
+    earliest = (await list_offsets(call, {where: SPECIAL["earliest"]}))[where]
+    latest = (await list_offsets(call, {where: SPECIAL["latest"]}))[where]  # a log begins before a later end
+    for error_code, _ in (earliest, latest):
         check(error_code, about=SCHEMAS_TOPIC)
-        found.append(offset)
-    return found[0], found[1]
+    return earliest[1], latest[1]
