@@ -33,7 +33,7 @@ KEEPS_UP_EACH_S: Final = 30.0
 """Subjects of known schemas may change: what is older is read on behind a request."""
 READ_BYTES: Final = 256 << 10
 MAX_BYTES: Final = 64 << 20
-"""Bytes of the log that are read; the schemas of a larger log are not kept here."""
+"""Bytes that are read for one state. After more it begins anew; the schemas of a larger log are not kept here."""
 INDEX: Final = 0
 log = get_logger("schemas")
 
@@ -50,6 +50,8 @@ class SchemaCopy:
         """The topic id and the leader epoch of what is loaded: a new leader may lack some of it."""
         self._offset = 0
         self._end_offset = 0
+        self._first_end_offset = 0
+        """The end of the log as what is loaded was begun."""
         self._bytes = 0
         self._began_at = -KEEPS_UP_EACH_S
         self._reading: asyncio.Task[None] | None = None
@@ -114,15 +116,22 @@ class SchemaCopy:
         leader = NO_BROKER if topic is None else topic.partitions[INDEX].leader
         start_offset, self._end_offset = (0, 0) if topic is None else await _bounds(call)
         if source != self._loaded_from or not start_offset <= self._offset <= self._end_offset:
-            self._loading, self._offset, self._bytes = RegistryState(), start_offset, 0
+            self._begin_anew(start_offset)
             self._loaded_from = source
         while self._offset < self._end_offset:
-            if self._bytes > MAX_BYTES:
+            if self._bytes > MAX_BYTES and self._first_end_offset < self._end_offset:
+                self._begin_anew(start_offset)  # the log has less, if it was compacted since
+            elif self._bytes > MAX_BYTES:
                 raise ApiError(
                     503, f"its log has more than the {MAX_BYTES >> 20} MiB that are read from afar"
                 )
             await self._read_some(call, leader)
         self.state = self._loading
+
+    def _begin_anew(self, start_offset: int) -> None:
+        """Load the log from its start. What is known stays until that is done."""
+        self._loading, self._offset, self._bytes = RegistryState(), start_offset, 0
+        self._first_end_offset = self._end_offset
 
     async def _read_some(self, call: Call, leader: int) -> None:
         fetched = await fetch(call, SCHEMAS_TOPIC, {INDEX: self._offset}, leader=leader, max_bytes=READ_BYTES)
