@@ -297,6 +297,13 @@ def test_what_is_not_checked_does_not_hide_what_is_wrong() -> None:
     assert "(?=x)" in found.unchecked
 
 
+@pytest.mark.parametrize(("value", "mismatch"), [(10**400, "at /b"), (10**400 + 1, "is no multiple of 2")])
+def test_integer_beyond_floats_is_divided(value: int, mismatch: str) -> None:
+    """And what is wrong after it is found."""
+    found = fit({"a": value, "b": 1}, {"properties": {"a": {"multipleOf": 2}, "b": {"type": "string"}}})
+    assert mismatch in found.mismatch and found.unchecked == ""
+
+
 def test_half_of_a_surrogate_pair_in_a_message_is_replaced() -> None:
     """Such a text has no UTF-8, and the message has."""
     found, _ = run(b'{"\\ud800": 1}', {"additionalProperties": {"type": "string"}})
