@@ -213,6 +213,7 @@ constraints:
 # not passed on this commit. PARTS=--summary only prints the table.
 nightly: $(STAMP)
 	$(if $(filter --summary,$(PARTS)),,-deploy/ci/packages.sh)
+	$(if $(filter --summary,$(PARTS)),,-$(PIP) uv)  # tests/cli/test_uvx.py runs a wheel by it
 	$(BIN)/python -m tests.nightly $(PARTS)
 
 # The site in build/docs, for a browser without a network: open build/docs/index.html. A dead link or unknown anchor fails.

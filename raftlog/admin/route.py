@@ -48,6 +48,9 @@ TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 PARAMETER: Final = re.compile(r"\{(\w+)(:int)?\}")
 """A parameter in a template of a path."""
 
+FORWARDED: Final = "X-Forward"
+"""Confluent's header: `false` forbids to forward a request, which has been forwarded once."""
+
 NO_RIGHTS: Final = NoRights()
 """Every user may call it, without authorization."""
 FILTERED: Final = Filtered(())
@@ -109,6 +112,11 @@ class Call:
         """Raise ApiError 401 if the token with which the caller logged in has expired meanwhile."""
         if asyncio.get_running_loop().time() >= self.caller.expires_at:
             raise ApiError(401, "your token has expired: send another", code=UNAUTHENTICATED)
+
+    @property
+    def is_forwarded(self) -> bool:
+        """Whether another node sent it on, so that this node must not."""
+        return self.raw.headers.get(FORWARDED, "").lower() == "false"
 
     @property
     def turns(self) -> Turns:

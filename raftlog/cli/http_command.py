@@ -18,11 +18,11 @@ import typer
 
 from raftlog.base.config.network import http_url, is_loopback
 from raftlog.cli import contexts, exits
-from raftlog.cli.client_settings import check_files
+from raftlog.cli.client_settings import addresses_of, check_files
 from raftlog.cli.cluster_command import SHARED, add_command
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpEndpoint
+from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpEndpoint, read_url
 from raftlog.cli.target import TIMEOUT_S, Target
 
 _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
@@ -139,17 +139,18 @@ def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     url, bootstrap, file = (given.pop(name) for name in ("url", "bootstrap", "file"))
     if "context" in given:
         file = contexts.file_of(given.pop("context"), file, is_addressed=bool(url or bootstrap))
-    saved = contexts.read_http(file)
-    if not bootstrap:
-        url = url or saved.get(service.saved, "")
+    saved, takes_login = contexts.read_http(file), True
+    target = Target(bootstrap, (), file, given["timeout"])
+    if not (url or bootstrap) and service.saved in saved:
+        url = saved[service.saved]
+        takes_login = _is_of_cluster(service.saved, saved, target.servers)
     api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
     api.file = file
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))
-    _take_saved(api, saved)
-    target = Target(bootstrap, (), file, api.timeout_s)
+    _take_saved(api, saved, takes_login=takes_login)
     if api.user and ":" not in api.user:
         api.user = f"{api.user}:{_password(api.user)}"
-    _take_login(api, target)
+    _take_login(api, target, takes_login=takes_login)
     if (target.bootstrap or target.file) and not url:
         api.url, api.find = "", partial(_find, target, api)
     return api
@@ -165,9 +166,20 @@ def api_of(target: Target, timeout_s: float) -> HttpApi:
     return api
 
 
-def _take_saved(api: HttpApi, saved: Mapping[str, str]) -> None:
+def _is_of_cluster(name: str, saved: Mapping[str, str], servers: str) -> bool:
+    """Return whether a saved URL is on a host of the brokers or the HTTP API. Other hosts do not get the login."""
+    host, own = _host_of(name, saved), {_host_of(contexts.HTTP_URL, saved)}
+    own |= {each.lower() for each, _ in addresses_of(servers)}
+    return host in own or (is_loopback(host) and any(map(is_loopback, own)))
+
+
+def _host_of(name: str, saved: Mapping[str, str]) -> str:
+    return str(read_url(saved[name], name).hostname) if name in saved else ""
+
+
+def _take_saved(api: HttpApi, saved: Mapping[str, str], *, takes_login: bool = True) -> None:
     """Add what a context says about the HTTP API, where no option says it."""
-    if not (api.token or api.user):
+    if takes_login and not (api.token or api.user):
         api.token, api.user = (saved.get(name, "") for name in (contexts.HTTP_TOKEN, contexts.HTTP_USER))
     api.cacert = api.cacert or saved.get(contexts.HTTP_CACERT, "")
 
@@ -232,14 +244,14 @@ def _is_nearby(servers: str, host: str) -> bool:
     return any(is_loopback(each) or each == socket.gethostname() for each in [host, *own])
 
 
-def _take_login(api: HttpApi, target: Target) -> None:
+def _take_login(api: HttpApi, target: Target, *, takes_login: bool = True) -> None:
     """Add what a file of a Kafka client says, where no option of the HTTP API says it."""
     login = target.settings
     check_files(login)
     api.cacert = api.cacert or login.get("ssl.ca.location", "")
     if not api.certificate:
         api.certificate, api.key = (login.get(f"ssl.{name}.location", "") for name in ("certificate", "key"))
-    if not (api.user or api.token) and "sasl.password" in login:
+    if takes_login and not (api.user or api.token) and "sasl.password" in login:
         api.user = f"{login.get('sasl.username', '')}:{login['sasl.password']}"
         api.only_over_tls = True
 

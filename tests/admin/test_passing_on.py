@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import pytest
 
 from raftlog.admin.errors import ApiError
-from raftlog.admin.native import broker_facts, passing_on
+from raftlog.admin.native import broker_facts, nodes, passing_on
 from raftlog.admin.native.passing_on import ask_node
+from raftlog.admin.route import FORWARDED, Call
+from raftlog.metadata.image import BrokerState, Endpoint
 
 LOGIN = "Basic YWxpY2U6cGFzc3dvcmQ="
 
@@ -22,6 +25,11 @@ class Said(msgspec.Struct):
     text: str
 
 
+def broker_on(host: str, broker_id: int) -> BrokerState:
+    """Return a broker."""
+    return BrokerState(broker_id, 1, uuid4(), (Endpoint("PLAINTEXT", host, 9092),))
+
+
 def ask(
     monkeypatch: pytest.MonkeyPatch,
     *,
@@ -29,31 +37,43 @@ def ask(
     with_login: bool = True,
     scheme: str = "http",
     login: str = LOGIN,
+    host: str = "a",
+    is_forwarded: bool = False,
+    status_line: bytes = b"HTTP/1.0 200 OK",
 ) -> tuple[Any, bytes]:
-    """Return the answer of a node, or the error, and the request that it got. Its TLS, if it has some, is left out."""
+    """Return the answer of node 2 on a host, or the error, and the request that it got; node 1 on host a asks it.
+
+    Its API is bound to loopback. Its TLS, if it has some, is left out.
+    """
     heard = bytearray()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.extend(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b'HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n{"text": "hello"}')
+        writer.write(status_line + b'\r\n\r\n{"text": "hello"}')
         writer.close()
 
     async def run() -> Any:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
 
-        async def url_of(*_: object, nearby: bool) -> str:
-            return f"{scheme}://127.0.0.1:{port}"
+        async def settings_of(*_: object) -> dict[str, str]:
+            protocol = "SSL" if scheme == "https" else "PLAINTEXT"
+            return {
+                "raftlog.admin.listener": f"127.0.0.1:{port}",
+                "raftlog.admin.security.protocol": protocol,
+            }
 
         async def no_tls(*_: object) -> dict[str, Any]:
             return {}
 
-        monkeypatch.setattr(passing_on, "http_url_of", url_of)
+        monkeypatch.setattr(nodes, "settings_of_broker", settings_of)
         monkeypatch.setattr(passing_on, "tls_to", no_tls)
-        node = SimpleNamespace(
-            config=SimpleNamespace(admin_tls=tls), image=lambda: SimpleNamespace(brokers={2: object()})
-        )
-        call: Any = SimpleNamespace(node=node, raw=SimpleNamespace(headers={"Authorization": login}))
+        config = SimpleNamespace(node_id=1, admin_tls=tls, inter_broker_listener_name="PLAINTEXT")
+        brokers = {1: broker_on("a", 1), 2: broker_on(host, 2)}
+        node: Any = SimpleNamespace(config=config, image=lambda: SimpleNamespace(brokers=brokers))
+        call: Any = object.__new__(Call)
+        call.node = node
+        call.raw = SimpleNamespace(headers={"Authorization": login, FORWARDED: str(not is_forwarded).lower()})
         async with server:
             try:
                 return await ask_node(call, 2, "GET /v1/x", Said, with_login=with_login)
@@ -67,6 +87,13 @@ def test_another_node_answers_as_the_caller(monkeypatch: pytest.MonkeyPatch) -> 
     """Faults of another node take the caller's rights there."""
     found, heard = ask(monkeypatch)
     assert found == Said("hello") and LOGIN.encode() in heard
+
+
+@pytest.mark.parametrize("status_line", [b"hello", b"HTTP/1.0 ", b"HTTP/1.0 OK", b""])
+def test_answer_without_a_status_is_an_error(monkeypatch: pytest.MonkeyPatch, status_line: bytes) -> None:
+    """Something else listens there: the node is unreachable, and this node is not at fault."""
+    found, _ = ask(monkeypatch, status_line=status_line)
+    assert isinstance(found, ApiError) and found.status == 503 and "node 2 is unreachable" in str(found)
 
 
 def test_what_needs_no_login_is_asked_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +119,20 @@ def test_caller_with_a_certificate_does_nothing_on_another_node(monkeypatch: pyt
     """That node would see the certificate of this one, which may do more."""
     found, heard = ask(monkeypatch, tls=object(), scheme="https", login="")
     assert isinstance(found, ApiError) and "a certificate is not passed on" in str(found) and heard == b""
+
+
+def test_loopback_address_of_another_machine_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node has it by default: the answer would be that of the asking node, or a stranger's."""
+    found, heard = ask(monkeypatch, host="b")
+    assert isinstance(found, ApiError) and "no HTTP API that can be reached" in str(found) and heard == b""
+
+
+def test_forwarded_question_is_not_forwarded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with an address that others have, too, asks itself once, not for ever."""
+    _, heard = ask(monkeypatch)
+    assert f"{FORWARDED}: false".encode() in heard
+    found, heard = ask(monkeypatch, is_forwarded=True)
+    assert isinstance(found, ApiError) and "leads to node 1, not to node 2" in str(found) and heard == b""
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from raftlog.cli.broker import Left
 from raftlog.cli.cluster_command import target_of
 from raftlog.cli.context import VARIABLES
 from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import ADMIN_API, SCHEMA_REGISTRY, HttpApi, HttpEndpoint
+from raftlog.cli.http_command import _api
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import invoke
 
@@ -30,6 +32,12 @@ def settings_of(context: str = "", bootstrap: str = "", file: Path | None = None
     given = {"context": context, "bootstrap": bootstrap, "file": file, "setting": None, "timeout": 1.0}
     target = target_of(given)
     return {**target.settings, "bootstrap.servers": target.servers}
+
+
+def api_of(service: HttpEndpoint, token: str = "") -> HttpApi:
+    """Return the API that a command without an address asks."""
+    names = ("url", "bootstrap", "context", "user", "cacert", "certificate")
+    return _api({**dict.fromkeys(names, ""), "file": None, "timeout": 1.0, "token": token}, service=service)
 
 
 def test_the_first_context_is_used_and_another_can_be_chosen() -> None:
@@ -160,6 +168,36 @@ def test_a_variable_that_takes_precedence_is_pointed_out(monkeypatch: pytest.Mon
     assert invoke("context", "add", "one", "-b", "one")[0] == 0
     monkeypatch.setenv("RAFTLOG_BOOTSTRAP", "other:9092")
     assert "RAFTLOG_BOOTSTRAP is set here, and takes precedence" in invoke("context", "use", "one")[2]
+
+
+@pytest.mark.parametrize(
+    ("registry", "is_sent"),
+    [
+        ("https://two:8081", True),
+        ("https://api:8081", True),
+        ("https://registry.example.com", False),
+        ("http://127.0.0.1:8081", False),
+    ],
+)
+@pytest.mark.parametrize("login", [("-X", "sasl.password=hush"), ("--token", "hush"), ("-u", "ann:hush")])
+def test_only_a_registry_of_the_cluster_gets_the_login(
+    registry: str, is_sent: bool, login: tuple[str, str]
+) -> None:
+    """A context may name a registry of others, which must not learn a password of Kafka. Options count for each."""
+    cluster = ("-b", "one:9092,TWO", "--http", "https://api:9644")
+    assert invoke("context", "add", "one", *cluster, "--registry", registry, *login)[0] == 0
+    api = api_of(SCHEMA_REGISTRY)
+    assert (api.url, "hush" in api.user + api.token) == (registry, is_sent)
+    assert api_of(SCHEMA_REGISTRY, token="mine").token == "mine"
+    admin = api_of(ADMIN_API)
+    assert admin.url == "https://api:9644" and "hush" in admin.user + admin.token
+
+
+def test_a_registry_on_this_machine_gets_the_login() -> None:
+    """The names of loopback are the same host."""
+    login = ("-u", "ann:hush", "--registry", "http://localhost:8081")
+    assert invoke("context", "add", "one", "-b", "127.0.0.1:9092", *login)[0] == 0
+    assert api_of(SCHEMA_REGISTRY).user == "ann:hush"
 
 
 def test_a_context_keeps_the_address_of_a_registry() -> None:

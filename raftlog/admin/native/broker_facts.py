@@ -179,7 +179,9 @@ async def _times(call: Call, broker_id: int) -> NodeTimes:
     request = f"GET /v1/brokers/{broker_id}/facts"
     found: BrokerFacts = await ask_node(call, broker_id, request, BrokerFacts, with_login=False)
     if found.process is None:
-        raise ApiError(503, f"node {broker_id} does not know its own process", code=503)
+        raise ApiError(
+            503, f"node {broker_id} does not know its own process: {found.process_unknown}", code=503
+        )
     return found.process
 
 

@@ -71,7 +71,9 @@ async def _pass_on(
 ) -> Faults:
     """Forward to another node as the caller. Raise ApiError, also for that node's errors."""
     _switch(call)  # a node without faults forwards no requests
-    found: Faults = await ask_node(call, call.query.node_id, f"{method} /v1/faults{path}", Faults, body=body)
+    node_id = call.query.node_id
+    request = f"{method} /v1/faults{path}?node_id={node_id}"
+    found: Faults = await ask_node(call, node_id, request, Faults, body=body)
     return found
 
 

@@ -55,11 +55,22 @@ async def _line(call: Call, broker: BrokerState) -> NodeLine:
     return NodeLine(broker.broker_id, await http_url_of(call, broker, nearby=nearby))
 
 
-async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool) -> str | None:
-    """Return the address of a broker's HTTP API; `nearby`: the caller is on the brokers' machine."""
+def is_nearby(node: NodeView, host: str) -> bool:
+    """Return whether a broker with this host for other brokers is on the machine of this node."""
+    own = node.image().brokers.get(node.config.node_id)
+    endpoint = None if own is None else own.endpoint(node.config.inter_broker_listener_name)
+    return is_loopback(host) or (endpoint is not None and endpoint.host == host)
+
+
+async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool | None = None) -> str | None:
+    """Return the address of a broker's HTTP API.
+
+    `nearby`: whether the caller is on the brokers' machine; None: this node is the caller.
+    """
     settings = await settings_of_broker(call, broker.broker_id, SETTINGS)
     endpoint = broker.endpoint(call.node.config.inter_broker_listener_name)
-    return http_url(settings, "" if endpoint is None else endpoint.host, nearby=nearby)
+    host = "" if endpoint is None else endpoint.host
+    return http_url(settings, host, nearby=is_nearby(call.node, host) if nearby is None else nearby)
 
 
 async def settings_of_broker(call: Call, broker_id: int, names: tuple[str, ...]) -> dict[str, str]:

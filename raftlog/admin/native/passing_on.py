@@ -10,7 +10,7 @@ import msgspec
 
 from raftlog.admin.errors import ApiError, Error, not_found
 from raftlog.admin.native.nodes import http_url_of, tls_to
-from raftlog.admin.route import Call
+from raftlog.admin.route import FORWARDED, Call
 
 PASS_ON_S: Final = 10.0
 """Longest wait for another node."""
@@ -30,17 +30,22 @@ async def ask_node(
     """Return the answer of another node, of type `kind`. Raise ApiError, also for that node's errors.
 
     `request` is the method and the path.
-    `with_login`: as the caller, so that node sees the caller's password or token; otherwise it does over TLS alone. A
-    login that came over TLS is not sent without it.
+    `with_login`: as the caller, so that node sees the caller's password or token; without it, the login is sent only
+    over TLS. A login that came over TLS is not sent without TLS.
     """
+    if call.is_forwarded:  # an address may lead to the wrong node, even to this one again
+        own_id = call.node.config.node_id
+        raise ApiError(503, f"its address leads to node {own_id}, not to node {node_id}", code=503)
     broker = call.node.image().brokers.get(node_id)
     if broker is None:
         raise not_found(f"broker {node_id}")
-    url = await http_url_of(call, broker, nearby=True)
+    url = await http_url_of(call, broker)
     if url is None:
         raise ApiError(503, f"node {node_id} has no HTTP API that can be reached from here", code=503)
     is_tls = url.startswith("https:")
-    headers = {"Content-Type": "application/json"} if body is not None else {}
+    headers = {FORWARDED: "false"}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
     given = call.raw.headers.get("Authorization")
     # that node would take the certificate of this one for the caller's
     if is_tls and with_login and not given:
@@ -67,7 +72,10 @@ async def ask_node(
 async def _exchange(
     url: SplitResult, request: str, headers: dict[str, str], *, body: bytes, options: dict[str, Any]
 ) -> tuple[int, bytes]:
-    """Return the status and body of a response. HTTP/1.0: the server closes, and sends no chunks."""
+    """Return the status and body of a response. Raise ValueError without a status.
+
+    HTTP/1.0: the server closes, and sends no chunks.
+    """
     reader, writer = await asyncio.open_connection(url.hostname, url.port, **options)
     try:
         lines = [f"{request} HTTP/1.0", f"Host: {url.netloc}", "Connection: close"]
@@ -78,6 +86,6 @@ async def _exchange(
         answer = await reader.read(MAX_BYTES)
         while more := await reader.read(MAX_BYTES - len(answer)):
             answer += more
-        return int(head.split(b" ", 2)[1]), answer
+        return int(head.partition(b" ")[2][:3]), answer
     finally:
         writer.close()

@@ -14,16 +14,14 @@ import msgspec
 from aiohttp import web
 
 from raftlog.admin.errors import ApiError
-from raftlog.admin.native.nodes import settings_of_broker, tls_to
-from raftlog.admin.route import Call
+from raftlog.admin.native.nodes import is_nearby, settings_of_broker, tls_to
+from raftlog.admin.route import FORWARDED, Call
 from raftlog.admin.view import NodeView
 from raftlog.base.config.network import http_url
 from raftlog.base.types import NO_BROKER
 from raftlog.schemas.errors import FORWARDING_FAILED, NO_LEADER, SchemaError
 from raftlog.security.acls import ANONYMOUS
 
-FORWARDED: Final = "X-Forward"
-"""Confluent's header: `false` forbids to forward a request, which has been forwarded once."""
 ANSWER_S: Final = 15.0
 CONNECT_S: Final = 2.0
 RESPONSE_MAX_BYTES: Final = 64 << 20
@@ -43,7 +41,7 @@ class Forwarder:
         """Return the leader's response. Raise SchemaError 50004 without a leader, 50003 if it does not answer."""
         if leader == NO_BROKER:
             raise SchemaError(NO_LEADER, "no broker leads the topic _schemas at the moment; retry")
-        if call.raw.headers.get(FORWARDED, "").lower() == "false":
+        if call.is_forwarded:
             raise SchemaError(NO_LEADER, "this node does not lead the topic _schemas any more; retry")
         url = await self._url(call, leader)
         target = f"{url}{call.raw.rel_url.raw_path}"
@@ -100,9 +98,7 @@ class Forwarder:
             raise SchemaError(
                 NO_LEADER, f"broker {leader}, which leads the topic _schemas, is not registered"
             )
-        own = node.image().brokers.get(node.config.node_id)
-        own_endpoint = None if own is None else own.endpoint(node.config.inter_broker_listener_name)
-        nearby = own_endpoint is not None and own_endpoint.host == endpoint.host
+        nearby = is_nearby(node, endpoint.host)
         settings = await settings_of_broker(call, leader, SETTINGS)
         found = http_url(settings, endpoint.host, nearby=nearby, names=SETTINGS[:1])
         if found is None:
