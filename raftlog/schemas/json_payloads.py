@@ -105,7 +105,7 @@ class _Walk:
         self._steps = 0
         self._slice_ends = STEPS_AT_ONCE
         self._inside = 0
-        """Combinations of schemas around the place. With a part skipped, a combination may come to the opposite result."""
+        """Combinations of schemas around the place: a part that is skipped could reverse their result."""
         named = parsed.root.get("$schema") if isinstance(parsed.root, dict) else None
         found = DRAFT.search(named) if isinstance(named, str) else None
         self.draft = DEFAULT_DRAFT if found is None else int(found[1])
