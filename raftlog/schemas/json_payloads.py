@@ -105,7 +105,7 @@ class _Walk:
         self._steps = 0
         self._slice_ends = STEPS_AT_ONCE
         self._inside = 0
-        """Combinations of schemas around the place: what is skipped there could turn a result around."""
+        """Combinations of schemas around the place: a part that is skipped could reverse their result."""
         named = parsed.root.get("$schema") if isinstance(parsed.root, dict) else None
         found = DRAFT.search(named) if isinstance(named, str) else None
         self.draft = DEFAULT_DRAFT if found is None else int(found[1])
@@ -141,11 +141,12 @@ class _Walk:
         if at.depth > MAX_DEPTH:
             raise _Unchecked(f"its schemas refer to each other, or nest, more than {MAX_DEPTH} deep")
         own_id = schema.get("$id" if self.draft > 4 else "id")
-        if isinstance(own_id, str) and not own_id.startswith("#"):
+        is_reference_alone = "$ref" in schema and self.draft <= 7  # no keyword beside it counts
+        if isinstance(own_id, str) and not own_id.startswith("#") and not is_reference_alone:
             at = at._replace(document=schema)
         if "$ref" in schema:
             found = yield from self._by_reference(at, str(schema["$ref"]))
-            if found is not None or self.draft <= 7:  # no keyword beside a reference counts
+            if found is not None or is_reference_alone:
                 return found
         for name, wanted in schema.items():
             first, last = DRAFTS.get(name, ANY_DRAFT)
@@ -180,8 +181,8 @@ class _Walk:
             return None
         try:
             schema, document = resolve(self._parsed, at.document, reference)
-        except SchemaError as error:
-            self.skip(str(error))
+        except SchemaError:  # a schema has its own $id, or is of another name
+            self.skip(f"the reference {reference[:SHOWN_CHARS]!r} is not followed")
             return None
         return (yield from self.misfit(at.by(schema)._replace(document=document)))
 
@@ -218,7 +219,7 @@ def _why_not_searched(pattern: str, text: str) -> str:
     try:
         regex.check_regex(pattern)
     except InvalidRegularExpression:
-        return "is not one that RE2 searches, in linear time"
+        return "is not one that RE2 searches in linear time, or is too large"
     if regex.steps(pattern, text) > MAX_REGEX_STEPS:
         return f"takes too many steps for a text of {len(text)} characters"
     if CLASSES.search(pattern) and not text.isascii():

@@ -191,6 +191,25 @@ def test_schemas_of_other_names_are_followed() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("draft", "expected"),
+    [
+        (4, Fit("at /p: 1 is not of type string", "")),
+        (7, Fit("at /p: 1 is not of type string", "")),
+        (2019, Fit("", "the reference '#/definitions/a' is not followed")),
+    ],
+)
+def test_id_beside_a_reference_counts_since_2019(draft: int, expected: Fit) -> None:
+    """Then the reference points into the schema of that id, which has no such place."""
+    name = "id" if draft == 4 else "$id"
+    schema = {
+        "$schema": DRAFTS[draft],
+        "definitions": {"a": {"type": "string"}},
+        "properties": {"p": {"$ref": "#/definitions/a", name: "http://shop.example/p"}},
+    }
+    assert fit({"p": 1}, schema) == expected
+
+
 DEEP = {f"d{n}": {"allOf": 2 * [{"$ref": f"#/definitions/d{n + 1}"}]} for n in range(30)} | {"d30": {}}
 
 
@@ -295,6 +314,15 @@ def test_what_is_not_checked_does_not_hide_what_is_wrong() -> None:
     found = fit({"a": "x", "b": 1}, schema)
     assert found.mismatch == "at /b: 1 is not of type string"
     assert "(?=x)" in found.unchecked
+
+
+@pytest.mark.parametrize(
+    ("value", "mismatch"), [(10**400, "at /b"), (10**400 + 1, "is no multiple of 2")], ids=["even", "odd"]
+)
+def test_integer_beyond_floats_is_divided(value: int, mismatch: str) -> None:
+    """And what is wrong after it is found."""
+    found = fit({"a": value, "b": 1}, {"properties": {"a": {"multipleOf": 2}, "b": {"type": "string"}}})
+    assert mismatch in found.mismatch and found.unchecked == ""
 
 
 def test_half_of_a_surrogate_pair_in_a_message_is_replaced() -> None:

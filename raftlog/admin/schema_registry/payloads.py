@@ -131,7 +131,9 @@ class PayloadReader:
             if self._registry.store.has_replica:
                 await self._await_news(prefix)
             else:
-                self._failure = await self._registry.copy.read_on(self._call)
+                self._failure = await self._registry.copy.read_on(
+                    self._call, is_known=lambda: self._id_of(prefix) is not None
+                )
             found = self._id_of(prefix)
         if found is None:
             name = f"guid {prefix[1:].hex()}" if prefix[0] else f"id {int.from_bytes(prefix[1:], 'big')}"
