@@ -15,6 +15,9 @@ CELERY := $(VENV)/.celery-installed
 FRAMEWORKS := build/frameworks/.installed
 FLINK_KAFKA := https://repo1.maven.org/maven2/org/apache/flink/flink-sql-connector-kafka/5.0.0-2.2/flink-sql-connector-kafka-5.0.0-2.2.jar
 TABLES := $(VENV)/.tables-installed
+SPARK_TABLES := build/spark-tables/.installed
+SPARK_TABLES_JARS := io.delta:delta-spark_4.1_2.13:4.4.0 io.delta:delta-storage:4.4.0 \
+	org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0 org.xerial:sqlite-jdbc:3.54.1.0
 HELM := build/bin/helm
 KUBERNETES_RULES := build/bin/kubernetes-rules
 CONTROL_PLANE := build/bin/control-plane
@@ -166,7 +169,7 @@ kubernetes-test: $(STAMP) $(HELM) $(CONTROL_PLANE)
 	$(BIN)/python -m pytest -n 0 -rs -m nightly tests/deploy $(TEST)
 
 # format("raftlog") and the jobs: killed leaders, drivers and executors, tables, a standalone Spark master. Needs Java.
-test-spark: $(SPARK) $(TABLES)
+test-spark: $(SPARK) $(TABLES) $(SPARK_TABLES)
 	SPARK_LOCAL_IP=127.0.0.1 $(BIN)/python -m pytest -m spark --timeout 900 tests/pipeline tests/docs $(TEST)
 
 # How work grows with partitions, brokers and groups, counted in steps and bytes: no clock, so any machine will do.
@@ -213,6 +216,7 @@ constraints:
 # not passed on this commit. PARTS=--summary only prints the table.
 nightly: $(STAMP)
 	$(if $(filter --summary,$(PARTS)),,-deploy/ci/packages.sh)
+	$(if $(filter --summary,$(PARTS)),,-$(PIP) uv)  # tests/cli/test_uvx.py runs a wheel by it
 	$(BIN)/python -m tests.nightly $(PARTS)
 
 # The site in build/docs, for a browser without a network: open build/docs/index.html. A dead link or unknown anchor fails.
@@ -292,6 +296,16 @@ $(FRAMEWORKS): Makefile
 $(TABLES): $(STAMP)
 	$(PIP) --editable '.[table]' --group dev --group table-tests
 	@touch $(TABLES)
+
+# The newest Spark for which there are jars of both Delta and Iceberg.
+$(SPARK_TABLES): Makefile
+	@command -v java mvn >/dev/null || { echo "there is no java or mvn here"; exit 1; }
+	rm -rf build/spark-tables
+	"$(PYTHON)" -m venv build/spark-tables
+	build/spark-tables/bin/python -m pip install --quiet pyspark==4.1.4
+	for each in $(SPARK_TABLES_JARS); do mvn --quiet --batch-mode -Dartifact=$$each -DoutputDirectory=build/spark-tables/jars \
+		org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy || exit 1; done
+	@touch $@
 
 $(DOCS): $(STAMP)
 	$(PIP) --editable . --group dev --group docs

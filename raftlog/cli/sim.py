@@ -44,7 +44,7 @@ class Request:
     budget: Annotated[
         float | None, typer.Option(min=0.0, help="start no seed after this many real seconds")
     ] = None
-    keep_going: Annotated[bool, typer.Option("--keep-going", "-k", help="do not stop at a failure")] = False
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="do not stop at a failure")] = False
     log: Annotated[bool, typer.Option("--log", help="with --seed: the nodes' log in virtual time")] = False
     regressions: Annotated[
         bool, typer.Option("--regressions", help="first the seeds that find planted bugs")

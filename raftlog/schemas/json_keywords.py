@@ -162,7 +162,7 @@ def _multiple(walk: Walk, wanted: Any, at: At) -> str:
     """Compare decimal fractions: 19.99 is a multiple of 0.01."""
     if not _is_number(at.value):
         return ""
-    if not math.isfinite(at.value):
+    if isinstance(at.value, float) and not math.isfinite(at.value):
         walk.skip("a number is too large to be divided")
         return ""
     is_multiple = Fraction(str(at.value)) % Fraction(str(wanted)) == 0

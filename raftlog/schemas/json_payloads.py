@@ -21,13 +21,16 @@ from raftlog.schemas.json_texts import canonical_json
 
 MAX_STEPS: Final = 100_000
 """Keywords, items, members and listed values of one check."""
+MAX_REQUEST_STEPS: Final = 4 * MAX_STEPS
+"""Of the checks of one request, of which the last may go on to MAX_STEPS: a second or two."""
 STEPS_AT_ONCE: Final = 400
 """Steps between two slices: a millisecond or two."""
 MAX_DEPTH: Final = 80
 """Schemas within schemas, references among them."""
 CHARS_PER_STEP: Final = 100
-STEPS_PER_REGEX: Final = 200
-"""For an expression that is compiled, which may happen anew for each text: some take a millisecond."""
+COMPILE_STEPS: Final = STEPS_AT_ONCE
+"""Of an expression that is not among the few that are remembered. Compiling it is a slice of its own."""
+REGEX_STEPS_PER_STEP: Final = 4_000
 MAX_REGEX_STEPS: Final = 5_000_000
 """Steps of RE2 for one text: some twenty milliseconds, of one slice."""
 WHERE_MAX_CHARS: Final = 200
@@ -49,17 +52,27 @@ class Fit(NamedTuple):
     unchecked: str
 
 
+class StepsLeft:
+    """The steps that are left for the checks of one request."""
+
+    def __init__(self) -> None:
+        self.count = MAX_REQUEST_STEPS
+
+
 class _Unchecked(Exception):
     """The rest of a combination of schemas, or of all, is not checked; the message says why."""
 
 
-def check(payload: bytes, parsed: Parsed) -> Generator[None, None, Fit]:
+def check(payload: bytes, parsed: Parsed, left: StepsLeft) -> Generator[None, None, Fit]:
     """Return whether a JSON text fits a schema."""
+    if left.count <= 0:
+        return Fit("", f"the checks of values before it took {MAX_REQUEST_STEPS} steps")
+    left.count -= len(payload) // CHARS_PER_STEP
     try:
         value = json.loads(payload)
     except (ValueError, RecursionError):
         return Fit("", "a number has too many digits, or values are nested too deeply")
-    walk = _Walk(parsed)
+    walk = _Walk(parsed, left)
     found = None
     try:
         found = yield from walk.misfit(At(value, parsed.root, parsed.root))
@@ -84,14 +97,15 @@ def _described(path: tuple[Any, ...], reason: str) -> str:
 class _Walk:
     """One check, as far as it has come."""
 
-    def __init__(self, parsed: Parsed) -> None:
+    def __init__(self, parsed: Parsed, left: StepsLeft) -> None:
         self.unchecked = ""
         """What was skipped first."""
         self._parsed = parsed
+        self._left = left
         self._steps = 0
         self._slice_ends = STEPS_AT_ONCE
         self._inside = 0
-        """Combinations of schemas around the place: what is skipped there could turn a result around."""
+        """Combinations of schemas around the place: a part that is skipped could reverse their result."""
         named = parsed.root.get("$schema") if isinstance(parsed.root, dict) else None
         found = DRAFT.search(named) if isinstance(named, str) else None
         self.draft = DEFAULT_DRAFT if found is None else int(found[1])
@@ -99,6 +113,7 @@ class _Walk:
     def spend(self, steps: int) -> bool:
         """Count steps. Return whether a slice of work ends. Raises _Unchecked."""
         self._steps += steps
+        self._left.count -= steps
         if self._steps > MAX_STEPS:
             raise _Unchecked(f"it takes more than {MAX_STEPS} steps")
         return self._steps >= self._slice_ends
@@ -126,11 +141,12 @@ class _Walk:
         if at.depth > MAX_DEPTH:
             raise _Unchecked(f"its schemas refer to each other, or nest, more than {MAX_DEPTH} deep")
         own_id = schema.get("$id" if self.draft > 4 else "id")
-        if isinstance(own_id, str) and not own_id.startswith("#"):
+        is_reference_alone = "$ref" in schema and self.draft <= 7  # no keyword beside it counts
+        if isinstance(own_id, str) and not own_id.startswith("#") and not is_reference_alone:
             at = at._replace(document=schema)
         if "$ref" in schema:
             found = yield from self._by_reference(at, str(schema["$ref"]))
-            if found is not None or self.draft <= 7:  # no keyword beside a reference counts
+            if found is not None or is_reference_alone:
                 return found
         for name, wanted in schema.items():
             first, last = DRAFTS.get(name, ANY_DRAFT)
@@ -165,8 +181,8 @@ class _Walk:
             return None
         try:
             schema, document = resolve(self._parsed, at.document, reference)
-        except SchemaError as error:
-            self.skip(str(error))
+        except SchemaError:  # a schema has its own $id, or is of another name
+            self.skip(f"the reference {reference[:SHOWN_CHARS]!r} is not followed")
             return None
         return (yield from self.misfit(at.by(schema)._replace(document=document)))
 
@@ -176,27 +192,14 @@ class _Walk:
 
     def matches(self, pattern: str, text: str) -> bool | None:
         """Return whether a part of a text matches a pattern, None where that is not checked."""
-        self.spend(1 + len(text) // CHARS_PER_STEP)
-        name = f"the pattern {pattern[:SHOWN_CHARS]!r}"
-        if not self._compiles(pattern):
-            self.skip(f"{name} is not one that RE2 searches, in linear time")
-        elif regex.steps(pattern, text) > MAX_REGEX_STEPS:
-            self.skip(f"{name} takes too many steps for a text of {len(text)} characters")
-        elif CLASSES.search(pattern) and not text.isascii():
-            self.skip(f"{name} means different things beyond ASCII")
-        else:
-            return regex.compiled(pattern).search(text) is not None
-        return None
-
-    def _compiles(self, pattern: str) -> bool:
         before = regex.compiled.cache_info().misses
-        try:
-            regex.check_regex(pattern)
-        except InvalidRegularExpression:
-            return False
-        finally:
-            self.spend(STEPS_PER_REGEX * (regex.compiled.cache_info().misses - before))
-        return True
+        unchecked = _why_not_searched(pattern, text)
+        self.spend(1 + COMPILE_STEPS * (regex.compiled.cache_info().misses - before))
+        if unchecked:
+            self.skip(f"the pattern {pattern[:SHOWN_CHARS]!r} {unchecked}")
+            return None
+        self.spend(regex.steps(pattern, text) // REGEX_STEPS_PER_STEP)
+        return regex.compiled(pattern).search(text) is not None
 
     def key(self, value: Any) -> str:
         """Return a text that is the same for equal values."""
@@ -209,6 +212,19 @@ def _size(value: Any) -> int:
     if isinstance(value, dict | list):
         return len(value)
     return len(value) // CHARS_PER_STEP if isinstance(value, str) else 0
+
+
+def _why_not_searched(pattern: str, text: str) -> str:
+    """Return why a text is not searched for a pattern, "" if it can be."""
+    try:
+        regex.check_regex(pattern)
+    except InvalidRegularExpression:
+        return "is not one that RE2 searches in linear time, or is too large"
+    if regex.steps(pattern, text) > MAX_REGEX_STEPS:
+        return f"takes too many steps for a text of {len(text)} characters"
+    if CLASSES.search(pattern) and not text.isascii():
+        return "means different things beyond ASCII"
+    return ""
 
 
 # -- keywords with schemas in them
@@ -250,15 +266,27 @@ def _pattern_properties(walk: _Walk, wanted: Any, at: At) -> Search:
     return None
 
 
+def _is_known(walk: _Walk, name: str, schema: Any) -> Generator[None, None, bool]:
+    """Return whether a property is not an additional one. A pattern that is not checked may match it."""
+    if name in schema.get("properties", ()):
+        return True
+    for pattern in schema.get("patternProperties", ()):
+        if walk.spend(1):
+            walk.begin_slice()
+            yield
+        if walk.matches(pattern, name) is not False:
+            return True
+    return False
+
+
 def _additional_properties(walk: _Walk, wanted: Any, at: At) -> Search:
     if not isinstance(at.value, dict) or wanted is True:
         return None
-    known, patterns = at.schema.get("properties", {}), at.schema.get("patternProperties", {})
     for name, each in at.value.items():
         if walk.spend(1):
             walk.begin_slice()
             yield
-        if name in known or (yield from _may_match(walk, patterns, name)):
+        if (yield from _is_known(walk, name, at.schema)):
             continue
         if wanted is False:
             return at.path, f"the property {name[:SHOWN_CHARS]!r} is not allowed"
@@ -266,17 +294,6 @@ def _additional_properties(walk: _Walk, wanted: Any, at: At) -> Search:
         if found is not None:
             return found
     return None
-
-
-def _may_match(walk: _Walk, patterns: Any, text: str) -> Generator[None, None, bool]:
-    """Return whether a text matches one of some patterns, or that is not checked."""
-    for pattern in patterns:
-        if walk.spend(1):
-            walk.begin_slice()
-            yield
-        if walk.matches(pattern, text) is not False:
-            return True
-    return False
 
 
 def _unique_items(walk: _Walk, wanted: Any, at: At) -> Search:

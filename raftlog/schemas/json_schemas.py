@@ -41,7 +41,8 @@ INDEX: Final = re.compile(r"[0-9]{1,9}")
 COMPARED: Final = frozenset(
     {
         *(*LOWER_BOUNDS, *UPPER_BOUNDS, *UNIONS),
-        *("type", "enum", "const", "properties", "required", "additionalProperties", "items", "$ref"),
+        *("type", "enum", "const", "properties", "required", "additionalProperties"),
+        *("items", "additionalItems", "prefixItems"),
     }
 )
 """Keywords with a rule."""
@@ -60,6 +61,8 @@ NOTES: Final = frozenset(
     }
 )
 """Keywords that do not restrict documents."""
+UNEVALUATED: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+"""Keywords that mean something else if keywords beside them change."""
 _EMPTY: Final[dict[str, Any]] = {}
 """The schema `true`, as an object that stays: pairs of schemas are known by their ids."""
 
@@ -200,6 +203,8 @@ class _Comparison:
         """The schema behind references, by the ids of a schema and its document."""
         self._values: dict[int, frozenset[str] | None] = {}
         """What schemas list, by their ids."""
+        self._same: dict[tuple[int, int, str], bool] = {}
+        """Whether a reference means the same in two documents; while that is compared it counts as the same."""
         self._steps = 0
 
     def count(self, steps: int = 1) -> None:
@@ -229,12 +234,17 @@ class _Comparison:
         return self._compared[pair]
 
     def _target(self, parsed: Parsed, at: _At) -> _At:
-        """Return the schema behind references; a circle of references accepts anything."""
+        """Return the schema behind references; a circle of references accepts anything.
+
+        A reference with restrictions beside it stays, and must be the same.
+        """
         start = (id(at.schema), id(at.document))
         if start in self._targets:
             return self._targets[start]
         passed = {start}
-        while isinstance(at.schema, dict) and isinstance(at.schema.get("$ref"), str):
+        while (
+            isinstance(at.schema, dict) and isinstance(at.schema.get("$ref"), str) and _is_only_reference(at)
+        ):
             self.count()
             at = _At(*resolve(parsed, at.document, at.schema["$ref"]))
             place = (id(at.schema), id(at.document))
@@ -248,14 +258,25 @@ class _Comparison:
         self._targets |= dict.fromkeys(passed, at)
         return at
 
-    def _is_same(self, mine: Any, theirs: Any) -> bool:
-        """Return whether two restrictions are the same JSON."""
-        one, other = canonical_json(mine), canonical_json(theirs)
+    def _is_same(self, mine: _At, theirs: _At) -> bool:
+        """Return whether two restrictions are the same JSON, and so is what they refer to."""
+        one, other = canonical_json(mine.schema), canonical_json(theirs.schema)
         self.count((len(one) + len(other)) // CHARS_PER_STEP)
-        return one == other
+        return one == other and all(
+            self._means_same(reference, mine, theirs) for reference in _references(mine.schema)
+        )
+
+    def _means_same(self, reference: str, mine: _At, theirs: _At) -> bool:
+        pair = (id(mine.document), id(theirs.document), reference)
+        if pair not in self._same:
+            self._same[pair] = True
+            one = resolve(self._reader, mine.document, reference)
+            other = resolve(self._writer, theirs.document, reference)
+            self._same[pair] = self._is_same(_At(*one), _At(*other))
+        return self._same[pair]
 
     def _compare_unions(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
-        if not self._is_same(_other(reader.schema), _other(writer.schema)):
+        if not self._is_same(reader.into(_other(reader.schema)), writer.into(_other(writer.schema))):
             yield _message("COMBINED_TYPE_CHANGED", where, "what is beside the union differs")
             return
         accepting = _branches(reader)
@@ -271,8 +292,15 @@ class _Comparison:
             yield _message("TYPE_NARROWED", where, f"the reader does not accept {', '.join(sorted(missing))}")
             return
         yield from self._compare_values(mine, theirs, where)
-        for name in sorted(mine.keys() - COMPARED - NOTES):
-            if not self._is_same(mine[name], theirs.get(name)):
+        names = mine.keys() - COMPARED - NOTES
+        if "contains" in mine:
+            names |= {"minContains"}
+        for name in sorted(names):
+            if name in UNEVALUATED:
+                here, there = _restrictions(mine), _restrictions(theirs)
+            else:
+                here, there = mine.get(name), theirs.get(name)
+            if not self._is_same(reader.into(here), writer.into(there)):
                 yield _message(
                     "RESTRICTION_CHANGED",
                     where,
@@ -280,7 +308,7 @@ class _Comparison:
                 )
         if "object" in _types(theirs):
             yield from self._compare_objects(reader, writer, where)
-        if "array" in _types(theirs) and "items" in mine:
+        if "array" in _types(theirs):
             yield from self._compare_items(reader, writer, where)
 
     def _compare_objects(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
@@ -291,22 +319,28 @@ class _Comparison:
             if not (isinstance(read.get(name), dict) and "default" in read[name]):
                 yield _message("REQUIRED_ATTRIBUTE_ADDED", _within(where, "required"), name)
         others, rest = mine.get("additionalProperties", True), theirs.get("additionalProperties", True)
+        patterns = "patternProperties" in theirs  # which may accept anything by names that are not listed
         for name in sorted(read.keys() | written.keys()):
             yield from self.compare(
                 reader.into(read.get(name, others)),
-                writer.into(written.get(name, rest)),
+                writer.into(written.get(name, True if patterns else rest)),
                 _within(where, "properties", name),
             )
+        if patterns and "patternProperties" not in mine:
+            rest = True
         yield from self.compare(
             reader.into(others), writer.into(rest), _within(where, "additionalProperties")
         )
 
     def _compare_items(self, reader: _At, writer: _At, where: str) -> Iterator[str]:
-        mine, theirs = reader.schema["items"], writer.schema.get("items", True)
-        if not (isinstance(mine, list) or isinstance(theirs, list)):
-            yield from self.compare(reader.into(mine), writer.into(theirs), _within(where, "items"))
-        elif not self._is_same(mine, theirs):
-            yield _message("ITEMS_CHANGED", where, "a list of items differs, for which there is no rule")
+        (mine, others), (theirs, rest) = _items(reader.schema), _items(writer.schema)
+        for number in range(max(len(mine), len(theirs))):
+            yield from self.compare(
+                reader.into(mine[number] if number < len(mine) else others),
+                writer.into(theirs[number] if number < len(theirs) else rest),
+                _within(where, "items", str(number)),
+            )
+        yield from self.compare(reader.into(others), writer.into(rest), _within(where, "items"))
 
     def _compare_values(self, mine: Any, theirs: Any, where: str) -> Iterator[str]:
         """Yield what differs in enums, constants and bounds."""
@@ -339,6 +373,20 @@ def _message(kind: str, where: str, detail: str) -> str:
     return f"{{errorType:'{kind}', description:'at {where}', additionalInfo:'{detail[:WHERE_MAX_CHARS]}'}}"
 
 
+def _is_only_reference(at: _At) -> bool:
+    """Return whether nothing beside a reference counts, which no draft up to 7 lets count."""
+    draft = at.document.get("$schema", "") if isinstance(at.document, dict) else ""
+    return at.schema.keys() <= NOTES | {"$ref"} or not ("2019-" in draft or "2020-" in draft)
+
+
+def _items(schema: Any) -> tuple[list[Any], Any]:
+    """Return the schemas of the first items, and that of all others."""
+    items = schema.get("items", True)
+    if isinstance(items, list):
+        return items, schema.get("additionalItems", True)
+    return schema.get("prefixItems", []), items
+
+
 def _branches(at: _At) -> list[_At]:
     name = next((each for each in UNIONS if each in at.schema), None)
     return [at] if name is None else [at.into(each) for each in at.schema[name]]
@@ -348,7 +396,11 @@ def _other(schema: Any) -> dict[str, Any]:
     """Return the restrictions of a union beside its branches; of no union, none."""
     if not any(name in schema for name in UNIONS):
         return {}
-    return {name: value for name, value in schema.items() if name not in UNIONS and name not in NOTES}
+    return {name: value for name, value in _restrictions(schema).items() if name not in UNIONS}
+
+
+def _restrictions(schema: Any) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if name not in NOTES}
 
 
 def _types(schema: Any) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace as Answer
 from typing import Any, NamedTuple
@@ -27,7 +26,8 @@ from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import build_batch, new_record
-from raftlog.schemas.payloads import Undecodable
+from raftlog.schemas import json_payloads
+from raftlog.schemas.payloads import Undecodable, UsedSchema
 from raftlog.schemas.records import SchemaRemoved, SchemaWritten, StoreRecord, encode
 from raftlog.schemas.schema import Schema
 from raftlog_chaos.simulator import SimLoop, simulate
@@ -45,7 +45,9 @@ class Leader:
 
     def __init__(self) -> None:
         self.log: list[StoreRecord] = []
+        self.start_offset = 0
         self.is_silent = False
+        self.takes_s = 0.0
         self.error: Exception | None = None
         self.asked: list[int] = []
 
@@ -56,13 +58,15 @@ class Leader:
         """Answer as a broker would, a record at a time."""
         assert broker_id == 2
         self.asked.append(api_key)
+        await asyncio.sleep(self.takes_s)
         if self.is_silent:
             await asyncio.Event().wait()
         if self.error is not None:
             raise self.error
         if api_key == ApiKey.LIST_OFFSETS:
             is_first = message.topics[0].partitions[0].timestamp == EARLIEST
-            found = Answer(partition_index=0, error_code=0, offset=0 if is_first else len(self.log))
+            offset = self.start_offset if is_first else len(self.log)
+            found = Answer(partition_index=0, error_code=0, offset=offset)
             return Answer(topics=[Answer(name=SCHEMAS_TOPIC, partitions=[found])])
         assert api_key == ApiKey.FETCH
         offset = message.topics[0].partitions[0].fetch_offset
@@ -128,6 +132,21 @@ def test_payloads_are_decoded_by_the_schemas_of_the_leader() -> None:
         node.leader.register(3)
         assert await node.read(3) == 42
         assert "copy of the registry has no schema with id 4" in await node.read(4)
+
+    on_node(scenario)
+
+
+def test_request_finds_what_was_registered_before_it() -> None:
+    """A reading that has asked for the log's end is not all that it waits for."""
+
+    async def scenario(node: Node) -> None:
+        node.leader.register(1)
+        node.leader.takes_s = 0.05
+        first = asyncio.create_task(node.read(1))
+        while node.leader.asked != [ApiKey.LIST_OFFSETS, ApiKey.LIST_OFFSETS, ApiKey.FETCH]:
+            await asyncio.sleep(TICKS_S)
+        node.leader.register(2)
+        assert (await node.read(2), await first) == (42, 42)
 
     on_node(scenario)
 
@@ -210,6 +229,41 @@ def test_log_that_is_too_large_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
         for each in range(1, 9):
             node.leader.register(each)
         assert "MiB that are read from afar" in await node.read(8)
-        assert len(json.dumps(node.leader.asked)) < 40
+        refused_at = len(node.leader.asked)
+        assert refused_at < 8
+        await node.read(8)
+        await asyncio.sleep(2 * REFRESH_EACH_S)
+        assert node.leader.asked[refused_at:] == 2 * [ApiKey.LIST_OFFSETS]
+
+    on_node(scenario)
+
+
+def test_compacted_log_is_read_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read and then removed does not count."""
+    monkeypatch.setattr(schema_copy, "MAX_BYTES", 1_000)
+
+    async def scenario(node: Node) -> None:
+        for each in range(1, 40):
+            node.leader.register(each)
+            node.leader.start_offset = max(0, each - 3)
+            assert await node.read(each) == 42
+            assert await node.read(max(1, each - 2)) == 42
+
+    on_node(scenario)
+
+
+def test_checks_of_a_page_share_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next page begins anew."""
+    monkeypatch.setattr(json_payloads, "MAX_REQUEST_STEPS", 1)
+
+    async def scenario(node: Node) -> None:
+        node.leader.log.append(SchemaWritten("t-value", 1, 1, Schema("JSON", '{"type":"integer"}')))
+        for _ in range(2):
+            reader = PayloadReader(node.call, node.registry, ("t-value",))
+            _, schema = await reader.read(b"\0\0\0\0\x011")
+            found = [await reader.checked(schema, b'"x"') for _ in range(2)]
+            assert found[0].mismatch == '"x" is not of type integer'
+            assert found[1] == UsedSchema(1, "JSON", "t-value", 1, unchecked=found[1].unchecked)
+            assert "the checks of values before it took 1 steps" in found[1].unchecked
 
     on_node(scenario)

@@ -118,20 +118,66 @@ def test_help_of_a_group_cuts_no_sentence_short(name: str) -> None:
     assert all(each.endswith(".") for each in re.split(r"\n  (?=\S)", commands.rstrip())[1:]), commands
 
 
-def test_a_short_option_means_the_same_in_every_command() -> None:
-    """But in the commands that take the letters of another program: kcat's, or kafka-storage's."""
+def test_a_letter_means_one_thing() -> None:
+    """The table of all letters, but for the commands that take those of another program: kcat's, or kafka-storage's."""
     meanings: dict[str, set[str]] = defaultdict(set)
     for name, entry in COMMANDS.items():
-        if name in ("server", "produce", "consume", "format"):
+        if name == "server":
             continue
         command = load(entry, name)
         for each in (command, *getattr(command, "commands", {}).values()):
             for option in each.params:
-                long = [name for name in option.opts if name.startswith("--")]
-                letters = [name for name in option.opts if re.fullmatch("-[^-]", name)]
-                meanings.update({letter: meanings[letter] | set(long[:1]) for letter in letters})
-    several = {letter: names for letter, names in meanings.items() if len(names) > 1}
-    assert several == {"-p": {"--port", "--partitions", "--partition"}, "-t": {"--topic", "--topics"}}
+                long = [name.removeprefix("--") for name in option.opts if name.startswith("--")] or [
+                    option.name
+                ]
+                for letter in (name[1] for name in option.opts if re.fullmatch("-[^-]", name)):
+                    if LETTERS_OF_OTHERS.get(name, {}).get(letter) != long[0]:
+                        meanings[letter].add(long[0])
+    assert {letter: " ".join(sorted(names)) for letter, names in meanings.items()} == LETTERS
+
+
+LETTERS = {
+    "D": "delimiter",
+    "E": "no-exit-on-error",
+    "F": "command-config",
+    "G": "group",
+    "H": "header",
+    "I": "initial-controllers",
+    "J": "json",
+    "K": "key-delimiter",
+    "N": "no-initial-controllers",
+    "S": "add-scram",
+    "T": "tee",
+    "X": "client setting",  # one meaning: a setting of the client library, which the Spark jobs call --client
+    "Z": "null",
+    "b": "bootstrap",
+    "c": "config",
+    "d": "dry-run",
+    "e": "exit-when-healthy",
+    "f": "format",
+    "g": "ignore-formatted",
+    "j": "jobs",
+    "k": "key",
+    "l": "lines",
+    "m": "timeout",
+    "n": "num",
+    "o": "output",
+    "p": "partition partitions port",  # kcat's and rpk's two, and that of `raftlog dev`, which has no partitions
+    "q": "quiet",
+    "r": "replicas",
+    "t": "topic topics",
+    "u": "user",
+    "v": "verbose",
+    "w": "watch",
+    "z": "compression",
+}
+"""Each letter, and what it means: another meaning takes a long option alone."""
+LETTERS_OF_OTHERS = {
+    "consume": {"c": "count", "e": "exit-at-end", "o": "offset", "s": "unpack", "u": "unbuffered"},
+    "produce": {"c": "count"},
+    "format": {"s": "standalone", "t": "cluster-id"},
+}
+"""Letters that users of kcat and of kafka-storage.sh know, in the commands that they know."""
 
 
 def test_a_group_alone_shows_its_help_on_standard_error() -> None:

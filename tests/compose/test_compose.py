@@ -10,6 +10,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,27 @@ def test_admin_api_answers_with_the_clusters_token_only() -> None:
             assert answer.status == status
             json.loads(answer.read())
             connection.close()
+
+
+@pytest.mark.taste
+def test_the_schema_registry_of_each_node_is_published() -> None:
+    """A schema that one node registers is read at all; without the cluster's token none answers."""
+    token = compose("run", "--rm", "-T", "secrets", "cat", "/run/raftlog/admin.tokens").split()[2]
+
+    def ask(port: int, path: str, body: object = None, proof: str = f"Bearer {token}") -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE_S)
+        headers = {"Authorization": proof, "Content-Type": "application/json"}
+        connection.request("POST" if body else "GET", path, body and json.dumps(body), headers)
+        answer = connection.getresponse()
+        found = answer.status, json.loads(answer.read())
+        connection.close()
+        return found
+
+    status, made = ask(18081, "/subjects/compose-value/versions", {"schema": '"string"'})
+    assert status == 200, made
+    for port in (18081, 18082, 18083):
+        assert ask(port, f"/schemas/ids/{made['id']}") == (200, {"schema": '"string"'})
+        assert ask(port, "/subjects", proof="Bearer wrong")[0] == 401
 
 
 @pytest.mark.taste

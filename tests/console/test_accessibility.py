@@ -125,6 +125,37 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
 }
 
 
+def open_each(page: Any, cluster: AdminCluster) -> Iterator[str]:
+    """Open the screens and dialogs, and yield the name of each."""
+    for name, (path, shown, then) in SCREENS.items():
+        page.goto("about:blank")
+        page.goto(f"{cluster.admin_url(1)}/#/{path}")
+        page.locator("main").get_by_text(shown).first.wait_for()
+        if then is not None:
+            then(page)
+            page.get_by_role("dialog").wait_for()
+        yield name
+
+
+WIDEST = """() => {
+  const dialog = document.querySelector("dialog[open]");
+  const parts = dialog ? [dialog.getBoundingClientRect().right, dialog.scrollWidth] : [];
+  return Math.max(document.documentElement.scrollWidth, ...parts);
+}"""
+"""How wide the page is, and the dialog on it."""
+
+
+@pytest.mark.parametrize("width", [360, 2560])
+def test_screens_and_dialogs_fit_narrow_and_wide_windows(
+    page: Any, lived_in: AdminCluster, width: int
+) -> None:
+    """No part of a page or dialog is wider than the window."""
+    page.set_viewport_size({"width": width, "height": 800})
+    found = {name: page.evaluate(WIDEST) for name in open_each(page, lived_in)}
+    assert {name: each for name, each in found.items() if each > width} == {}
+    assert len(found) == len(SCREENS)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 2560])
 def test_axe_finds_nothing_serious(page: Any, lived_in: AdminCluster, width: int, scheme: str) -> None:
@@ -135,13 +166,7 @@ def test_axe_finds_nothing_serious(page: Any, lived_in: AdminCluster, width: int
     page.set_viewport_size({"width": width, "height": 900})
     page.emulate_media(color_scheme=scheme)
     grave = []
-    for name, (path, shown, then) in SCREENS.items():
-        page.goto("about:blank")
-        page.goto(f"{lived_in.admin_url(1)}/#/{path}")
-        page.locator("main").get_by_text(shown).first.wait_for()
-        if then is not None:
-            then(page)
-            page.get_by_role("dialog").wait_for()
+    for name in open_each(page, lived_in):
         report = page.evaluate(LOOK, RULES)
         assert report["rules"] > 10, "axe ran"
         grave += [(name, each) for each in report["found"] if each["impact"] in GRAVE]

@@ -329,18 +329,11 @@ def test_keys_search_move_and_explain(page: Any, own_cluster: AdminCluster, topi
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 2560])
-def test_screens_fit_narrow_and_wide_windows(
-    page: Any, own_cluster: AdminCluster, topic: str, width: int, scheme: str
-) -> None:
-    """No element overflows the window, and the colours follow the system's choice."""
-    page.set_viewport_size({"width": width, "height": 800})
+def test_colours_follow_the_choice_of_the_system(page: Any, own_cluster: AdminCluster, scheme: str) -> None:
+    """The page itself has no switch for them."""
     page.emulate_media(color_scheme=scheme)
-    for path in ("", "topics", f"topics/{topic}", f"topics/{topic}/records", "groups", "why", "chaos"):
-        page.goto(f"{own_cluster.admin_url(1)}/#/{path}")
-        page.locator("main h1").wait_for()
-        page.wait_for_timeout(500)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    page.goto(own_cluster.admin_url(1))
+    page.locator("main h1").wait_for()
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) > 380) == (scheme == "light")
 
@@ -449,6 +442,42 @@ def test_console_works_where_no_further_stream_of_events_may_be_opened(
     page.get_by_role("link", name=topic).wait_for()
     assert api.ask("POST", "/topics", {"topic_name": f"{topic}-later"}).status == 201
     page.get_by_role("link", name=f"{topic}-later").wait_for()
+
+
+DRAW = """async () => {
+  const { chart } = await import("/console/chart.js");
+  const now = Date.now();
+  const samples = [60, 30, 0].map((ago) => ({ at_ms: now - ago * 1000, records: 1000 + ago }));
+  const drawn = chart("Drawn", [["in", (each) => each.records]], (value) => `${value}/s`);
+  drawn.element.id = "drawn";
+  document.querySelector("main").prepend(drawn.element);
+  drawn.draw(samples, now, 60_000);
+}"""
+"""Draws values of a minute ago, half a minute ago, and now: 1060, 1030 and 1000."""
+
+
+def test_values_under_the_pointer_are_shown_with_their_time(page: Any, own_cluster: AdminCluster) -> None:
+    """The nearest sample's, as long as the pointer is over the lines; the newest otherwise."""
+    page.goto(own_cluster.admin_url(1))
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.evaluate(DRAW)
+    drawn = page.locator("#drawn")
+    lines, value, when = drawn.locator("svg"), drawn.locator(".legend b"), drawn.locator(".most")
+    assert (value.inner_text(), when.inner_text()) == ("1000/s", "now")
+    box = lines.bounding_box()
+    for part, shown in (
+        (0.01, "1060/s"),
+        (0.24, "1060/s"),
+        (0.26, "1030/s"),
+        (0.7, "1030/s"),
+        (0.8, "1000/s"),
+    ):
+        page.mouse.move(box["x"] + part * box["width"], box["y"] + box["height"] / 2)
+        assert value.inner_text() == shown, part
+        assert re.search(r"\d\d:\d\d", when.inner_text())
+        assert shown in lines.get_attribute("aria-label")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] + 200)
+    assert (value.inner_text(), when.inner_text()) == ("1000/s", "now")
 
 
 @pytest.mark.errors_expected

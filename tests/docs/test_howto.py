@@ -96,7 +96,7 @@ def _defined_in(module: str) -> set[str]:
     return {each.name for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("name", ["connect", "faststream", "flink", "quix"])
+@pytest.mark.parametrize("name", ["connect", "faststream", "flink", "quix", "tables"])
 def test_an_example_on_a_page_is_its_file(name: str) -> None:
     """The tests of the example run the file."""
     (page,) = (each for each in PAGES if each.stem == name and each.parent.name == "howto")

@@ -10,8 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import validators
 
-from raftlog.schemas import json_payloads
-from raftlog.schemas.json_payloads import MAX_STEPS, STEPS_AT_ONCE, STEPS_PER_REGEX, Fit, check
+from raftlog.schemas.json_payloads import MAX_REQUEST_STEPS, MAX_STEPS, STEPS_AT_ONCE, Fit, StepsLeft, check
 from raftlog.schemas.json_schemas import parse
 from raftlog.schemas.schema import Named
 
@@ -82,24 +81,16 @@ def schemas(draft: int) -> st.SearchStrategy[Any]:
     return st.recursive(simple, around, max_leaves=8)
 
 
-def run(payload: bytes, schema: Any, *named: Named) -> tuple[Fit, list[int]]:
-    """Return what a check finds, and the steps of each of its slices."""
-    parsed, slices = parse(json.dumps(schema), named), [0]
-    spend = json_payloads._Walk.spend
-
-    def counted(walk: json_payloads._Walk, steps: int) -> bool:
-        slices[-1] += steps
-        return spend(walk, steps)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_payloads._Walk, "spend", counted)
-        steps = check(payload, parsed)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value, slices
-            slices.append(0)
+def run(payload: bytes, schema: Any, *named: Named, left: StepsLeft | None = None) -> tuple[Fit, int]:
+    """Return what a check finds, and after how many slices."""
+    steps = check(payload, parse(json.dumps(schema), named), left or StepsLeft())
+    slices = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, slices
+        slices += 1
 
 
 def fit(value: Any, schema: Any, *named: Named) -> Fit:
@@ -200,13 +191,31 @@ def test_schemas_of_other_names_are_followed() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("draft", "expected"),
+    [
+        (4, Fit("at /p: 1 is not of type string", "")),
+        (7, Fit("at /p: 1 is not of type string", "")),
+        (2019, Fit("", "the reference '#/definitions/a' is not followed")),
+    ],
+)
+def test_id_beside_a_reference_counts_since_2019(draft: int, expected: Fit) -> None:
+    """Then the reference points into the schema of that id, which has no such place."""
+    name = "id" if draft == 4 else "$id"
+    schema = {
+        "$schema": DRAFTS[draft],
+        "definitions": {"a": {"type": "string"}},
+        "properties": {"p": {"$ref": "#/definitions/a", name: "http://shop.example/p"}},
+    }
+    assert fit({"p": 1}, schema) == expected
+
+
 DEEP = {f"d{n}": {"allOf": 2 * [{"$ref": f"#/definitions/d{n + 1}"}]} for n in range(30)} | {"d30": {}}
 
 
 @pytest.mark.parametrize(
     ("payload", "schema", "unchecked"),
     [
-        (b'"x"', {"$schema": f"http://json-schema.org/draft/{'9' * 5_000}", "type": "string"}, ""),
         (b"1", {"$ref": "#"}, "more than 80 deep"),
         (b"1", {"definitions": {"a": {"$ref": "#/definitions/a"}}, "$ref": "#/definitions/a"}, "80 deep"),
         (b"1", {"definitions": DEEP, "$ref": "#/definitions/d0"}, f"more than {MAX_STEPS} steps"),
@@ -219,12 +228,12 @@ DEEP = {f"d{n}": {"allOf": 2 * [{"$ref": f"#/definitions/d{n + 1}"}]} for n in r
         (b'"x"', {"pattern": "(x{99}){99}"}, "not one that RE2 searches"),
         ('"Zo\u00eb"'.encode(), {"pattern": r"^\w+$"}, "means different things beyond ASCII"),
         (b"{}", {"$schema": DRAFTS[2020], "unevaluatedProperties": False}, "unevaluatedProperties is not"),
-        (b"1e999", {"multipleOf": 2}, "too large to be divided"),
         (
-            b'{"b1": 1}',
-            {"additionalProperties": False, "patternProperties": {f"^a{n}$": {} for n in range(5_000)}},
-            f"more than {MAX_STEPS} steps",
+            b"1",
+            {"$schema": "http://json-schema.org/draft/" + "9" * 5_000, "$recursiveRef": "#", "$ref": "#"},
+            "80 deep",
         ),
+        (b"1e999", {"multipleOf": 2}, "too large to be divided"),
         (b'"x"', {"not": {"pattern": "(?=x)"}}, "not one that RE2 searches"),
         (b'"x"', {"oneOf": [{"pattern": "(?=x)"}, {}]}, "not one that RE2 searches"),
     ],
@@ -234,8 +243,64 @@ def test_hostile_schemas_and_values_end_as_unchecked(payload: bytes, schema: Any
     found, slices = run(payload, schema)
     assert found.mismatch == ""
     assert unchecked in found.unchecked
-    assert len(slices) <= MAX_STEPS / 100
-    assert max(slices) <= STEPS_AT_ONCE + STEPS_PER_REGEX + len(payload)
+    assert slices <= MAX_STEPS / 100
+
+
+NAMED = {f"n{n}": n for n in range(4_000)}
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"),
+    [
+        (list(NAMED), {"items": {"type": "string"}}),
+        (list(NAMED), {"uniqueItems": True}),
+        (list(NAMED), {"contains": {"type": "integer"}, "minContains": 0, "$schema": DRAFTS[2019]}),
+        (NAMED, {"properties": {name: {"type": "integer"} for name in NAMED}}),
+        (NAMED, {"patternProperties": {"^m": {}}}),
+        (NAMED, {"additionalProperties": False, "properties": dict.fromkeys(NAMED, True)}),
+        (NAMED, {"additionalProperties": {}, "patternProperties": {"^m": {}}}),
+        (NAMED, {"propertyNames": {"maxLength": 5}}),
+    ],
+)
+def test_check_yields_each_few_steps(value: Any, schema: Any) -> None:
+    """A node's loop is held for a slice of them."""
+    left = StepsLeft()
+    found, slices = run(json.dumps(value).encode(), schema, left=left)
+    assert found == Fit("", "")
+    taken = MAX_REQUEST_STEPS - left.count
+    assert slices > taken / (4 * STEPS_AT_ONCE)
+
+
+def test_checks_of_a_request_have_a_bound_together() -> None:
+    """A page may have a thousand values. The bound is far from what they need."""
+    left = StepsLeft()
+    for _ in range(50):
+        assert run(b'{"id": 1, "state": "paid"}', ORDER, left=left)[0] == Fit("", "")
+    assert left.count > MAX_REQUEST_STEPS * 0.99
+    deep = {"definitions": DEEP, "$ref": "#/definitions/d0"}
+    left.count = 1
+    assert [run(b"1", deep, left=left)[0].unchecked for _ in range(2)] == [
+        f"it takes more than {MAX_STEPS} steps",
+        f"the checks of values before it took {MAX_REQUEST_STEPS} steps",
+    ]
+
+
+def test_compiling_an_expression_ends_a_slice() -> None:
+    """However many there are for one property: some milliseconds each."""
+    patterns = {f"^x([a-z]{{1,20}}[0-9]){{1,8}}x{n}$": {} for n in range(200)}
+    for schema in (
+        {"patternProperties": patterns},
+        {"patternProperties": patterns, "additionalProperties": False},
+    ):
+        _, slices = run(b'{"y": 1}', schema)
+        assert slices >= len(patterns) - 1
+
+
+def test_schema_with_very_many_expressions_ends() -> None:
+    """Few expressions are remembered, so each value compiles them anew."""
+    patterns = [{"not": {"pattern": f"([a-z]{{1,20}}[0-9]){{1,8}}y{n}"}} for n in range(200)]
+    found, _ = run(json.dumps(["y"] * 60).encode(), {"items": {"allOf": patterns}})
+    assert found == Fit("", f"it takes more than {MAX_STEPS} steps")
 
 
 def test_expression_that_backtracks_is_searched_in_linear_time() -> None:
@@ -249,6 +314,15 @@ def test_what_is_not_checked_does_not_hide_what_is_wrong() -> None:
     found = fit({"a": "x", "b": 1}, schema)
     assert found.mismatch == "at /b: 1 is not of type string"
     assert "(?=x)" in found.unchecked
+
+
+@pytest.mark.parametrize(
+    ("value", "mismatch"), [(10**400, "at /b"), (10**400 + 1, "is no multiple of 2")], ids=["even", "odd"]
+)
+def test_integer_beyond_floats_is_divided(value: int, mismatch: str) -> None:
+    """And what is wrong after it is found."""
+    found = fit({"a": value, "b": 1}, {"properties": {"a": {"multipleOf": 2}, "b": {"type": "string"}}})
+    assert mismatch in found.mismatch and found.unchecked == ""
 
 
 def test_half_of_a_surrogate_pair_in_a_message_is_replaced() -> None:

@@ -59,6 +59,11 @@ def test_references_lead_into_the_schema_or_to_a_named_schema() -> None:
     assert json_schemas.incompatibilities(reader, parse(STRING))
 
 
+NEW = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+UNEVALUATED = {"unevaluatedProperties": False}
+A = {"$ref": "#/definitions/a"}
+
+
 @pytest.mark.parametrize(
     ("reader", "writer", "accepts"),
     [
@@ -91,6 +96,28 @@ def test_references_lead_into_the_schema_or_to_a_named_schema() -> None:
         ({"type": "array", "items": INT}, {"type": "array"}, False),
         ({"type": "array", "items": [INT]}, {"type": "array", "items": [INT]}, True),
         ({"type": "array", "items": [INT, INT]}, {"type": "array", "items": [INT]}, False),
+        ({"type": "array", "items": [INT]}, {"type": "array", "items": [INT, STRING]}, True),
+        ({"items": [INT, STRING]}, {"items": [INT], "additionalItems": STRING}, True),
+        ({"items": [INT], "additionalItems": STRING}, {"items": [INT], "additionalItems": False}, True),
+        ({"items": [INT], "additionalItems": False}, {"items": [INT], "additionalItems": STRING}, False),
+        ({"items": INT}, {"items": [INT, INT], "additionalItems": False}, True),
+        ({"items": INT}, {"items": [INT, STRING], "additionalItems": False}, False),
+        ({"items": INT}, {"items": INT, "additionalItems": STRING}, True),
+        (NEW | {"items": INT}, NEW | {"items": INT, "prefixItems": [STRING]}, False),
+        (NEW | {"items": INT}, NEW | {"items": INT, "prefixItems": [INT]}, True),
+        (NEW | {"prefixItems": [INT]}, NEW | {"items": INT}, True),
+        (
+            {"additionalProperties": INT},
+            {"additionalProperties": INT, "patternProperties": {"^a": STRING}},
+            False,
+        ),
+        (obj(a=INT), {**obj(closed=True), "patternProperties": {"^a": STRING}}, False),
+        (obj(), {**obj(closed=True), "patternProperties": {"^a": STRING}}, True),
+        ({"patternProperties": {"^a": INT}}, {"patternProperties": {"^a": INT}, **obj(b=INT)}, True),
+        ({"propertyNames": {"pattern": "^a"}}, obj(a=INT), False),
+        (NEW | obj(a=INT) | UNEVALUATED, NEW | obj(a=INT, b=INT) | UNEVALUATED, False),
+        (NEW | obj(a=INT) | UNEVALUATED, NEW | obj(a=INT) | UNEVALUATED, True),
+        ({"contains": INT}, {"contains": INT, "minContains": 0}, False),
         ({"type": "integer", "minimum": 0}, {"type": "integer", "minimum": 1}, True),
         ({"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 0}, False),
         ({"type": "string", "maxLength": 5}, STRING, False),
@@ -109,6 +136,20 @@ def test_references_lead_into_the_schema_or_to_a_named_schema() -> None:
             True,
         ),
         ({"$ref": "#"}, INT, True),
+        (
+            {"allOf": [A], "definitions": {"a": INT}},
+            {"allOf": [A], "definitions": {"a": INT, "b": INT}},
+            True,
+        ),
+        ({"allOf": [A], "definitions": {"a": INT}}, {"allOf": [A], "definitions": {"a": STRING}}, False),
+        (
+            {"allOf": [A], "definitions": {"a": {"not": A}}},
+            {"allOf": [A], "definitions": {"a": {"not": A}}},
+            True,
+        ),
+        ({**A, "minimum": 5, "definitions": {"a": INT}}, INT, True),
+        (NEW | {**A, "minimum": 5, "definitions": {"a": INT}}, INT, False),
+        (NEW | {**A, "title": "t", "definitions": {"a": INT}}, INT, True),
     ],
 )
 def test_which_schemas_accept_which_documents(reader: Any, writer: Any, accepts: bool) -> None:

@@ -82,7 +82,7 @@ def _count_delta(where: str) -> Counts:
     import duckdb
 
     files = deltalake.DeltaTable(where).file_uris()
-    return duckdb.sql(COUNTS.format(table=f"read_parquet({files})")).fetchall()
+    return duckdb.sql(COUNTS.format(table=f"read_parquet({files}, union_by_name=true)")).fetchall()
 
 
 def _count_iceberg(where: str) -> Counts:

@@ -13,6 +13,8 @@ import pytest
 
 from raftlog.cli import exits
 from raftlog.testing.cluster import Cluster
+from raftlog_chaos.compare.systems.system import Missing
+from raftlog_chaos.conformance.brokers import SETTINGS, ShortLivedKafka, warm_up
 from tests.cli.live import CommandLine
 from tests.clients.nodes import run_checked
 from tests.kit.waits import finished, until
@@ -67,6 +69,45 @@ def test_a_table_has_every_record_byte_for_byte(
         for partition, end in enumerate(ends)
         for counted in [sum(each.partition == partition for each in log)]
     ]
+
+
+@pytest.mark.nightly
+def test_apache_kafka_is_read_like_raftlog(backend: Backend, tmp_path: Path):
+    """`raftlog table run` makes a table of a topic of Kafka 4.3, too, by what every broker answers."""
+    kafka = ShortLivedKafka(tmp_path / "kafka", 1, SETTINGS | {"default.replication.factor": "1"})
+    try:
+        kafka.start()
+    except Missing as missing:
+        pytest.skip(f"{missing}: Kafka's jars come by Maven")
+    try:
+        servers = ",".join(kafka.servers())
+        warm_up(kafka.servers())
+        raftlog = CommandLine(servers)
+        assert raftlog("topic", "create", "orders", "-p", "3").returncode == 0
+        run = (
+            "table",
+            "run",
+            "orders",
+            "--to",
+            str(tmp_path / "lake"),
+            "--format",
+            backend.name,
+            "--until-end",
+            "-J",
+        )
+        for count in (300, 100):
+            produce(servers, "orders", count)
+            ran = raftlog(*run)
+            assert ran.returncode == 0, ran.stderr
+            commits = _commits(ran.stdout)
+            assert sum(each["records"] for each in commits) == count and commits[-1]["lag"] == 0
+        produce_in_transactions(servers, "orders", 6)
+        assert raftlog(*run).returncode == 0
+        log = read_log(servers, "orders")
+        assert len(log) == 415
+        assert_same(backend.read(str(tmp_path / "lake" / "orders")), log)
+    finally:
+        kafka.close()
 
 
 def test_nothing_new_is_no_commit(raftlog: CommandLine, orders: str, tmp_path: Path):

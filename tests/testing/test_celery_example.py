@@ -24,4 +24,4 @@ def test_the_celery_example_passes_as_users_run_it(tmp_path) -> None:
         check=False,
         timeout=600,
     )
-    assert "4 passed" in ended.stdout, ended.stdout[-8000:] + ended.stderr[-2000:]
+    assert "5 passed" in ended.stdout, ended.stdout[-8000:] + ended.stderr[-2000:]

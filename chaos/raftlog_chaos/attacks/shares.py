@@ -6,20 +6,31 @@ from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.errors import ShareSessionLimitReached
+from raftlog.protocol.codec import decode_response
 from raftlog.protocol.message_builders import request_builders
 from raftlog_chaos.attacks.registry import attack
-from raftlog_chaos.attacks.target import Line, Target, counted, expect, outcomes_of, request
+from raftlog_chaos.attacks.target import Line, Target, counted, expect, for_seconds, request
 
-HEARTBEAT, FETCH, ACKNOWLEDGE, METADATA = 76, 78, 79, 3
+HEARTBEAT, FETCH, ACKNOWLEDGE, ALTER_OFFSETS, METADATA = 76, 78, 79, 91, 3
+ACCEPT, RENEW = 1, 4
 NODES: Final = (1, 2, 3)
 GROUP: Final = "attack-share"
 MOST_SESSIONS: Final = 2_000
 MOST_BATCHES: Final = 24_000
 MOST_PARTITIONS: Final = 10_000
+MOST_GROUPS: Final = 10_000
+JOINING: Final = 10
+"""Connections of members that join."""
+JOINING_S: Final = 15.0
+"""At each node."""
+AT_ONCE: Final = 20
+"""Requests that are under way on a connection."""
+MOST_EPOCHS: Final = 500
+MOST_RENEWALS: Final = 1_000
 
 
-def _fetch(member: str, epoch: int, topics: tuple[Any, ...] = ()) -> bytes:
-    """Return a ShareFetch that does not wait."""
+def _fetch(member: str, epoch: int, topics: tuple[Any, ...] = (), *, max_wait: int = 0) -> bytes:
+    """Return a ShareFetch."""
     return request(
         FETCH,
         2,
@@ -27,7 +38,7 @@ def _fetch(member: str, epoch: int, topics: tuple[Any, ...] = ()) -> bytes:
         group_id=GROUP,
         member_id=member,
         share_session_epoch=epoch,
-        max_wait=0,
+        max_wait=max_wait,
         min_bytes=1,
         max_bytes=1 << 20,
         max_records=100,
@@ -44,14 +55,21 @@ def _topic_id(target: Target, line: Line) -> UUID:
     return found
 
 
-def _acknowledge(line: Line, topic_id: UUID, epoch: int, partitions: dict[int, list[tuple[int, int]]]) -> Any:
-    """Accept ranges of offsets; return the answer."""
+def _acknowledge(
+    line: Line,
+    topic_id: UUID,
+    epoch: int,
+    partitions: dict[int, list[tuple[int, int]]],
+    *,
+    kind: int = ACCEPT,
+) -> Any:
+    """Accept ranges of offsets, or renew their locks; return the answer."""
     make = request_builders(ACKNOWLEDGE, 2)
     said = tuple(
         make.AcknowledgePartition(
             partition_index=index,
             acknowledgement_batches=tuple(
-                make.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(1,))
+                make.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,))
                 for first, last in ranges
             ),
         )
@@ -66,8 +84,43 @@ def _acknowledge(line: Line, topic_id: UUID, epoch: int, partitions: dict[int, l
         group_id=GROUP,
         member_id="stranger",
         share_session_epoch=epoch,
+        is_renew_ack=kind == RENEW,
         topics=(topic,),
     )
+
+
+def _heartbeat(target: Target, group: str, epoch: int) -> bytes:
+    return request(
+        HEARTBEAT,
+        1,
+        "ShareGroupHeartbeatRequest",
+        group_id=group,
+        member_id="m",
+        member_epoch=epoch,
+        subscribed_topic_names=(target.topic,),
+    )
+
+
+def _acquire(target: Target, line: Line, topic_id: UUID, index: int) -> list[tuple[int, int]]:
+    """Open a share session with one partition, whose records are given from their start; return what is acquired."""
+    make = request_builders(ALTER_OFFSETS, 0)
+    start = make.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0)
+    named = make.AlterShareGroupOffsetsRequestTopic(topic_name=target.topic, partitions=(start,))
+    fields = {"group_id": GROUP, "topics": (named,)}
+    codes = []
+    for node in NODES:
+        with target.line("kafka", node) as asked:
+            answer = asked.request(ALTER_OFFSETS, 0, "AlterShareGroupOffsetsRequest", 10.0, **fields)
+            codes.append(None if answer is None else answer.error_code)
+    expect(0 in codes, f"no node sets the group's offset: {codes}")
+    fetch = request_builders(FETCH, 2)
+    partition = fetch.FetchPartition(partition_index=index, acknowledgement_batches=())
+    topics = (fetch.FetchTopic(topic_id=topic_id, partitions=(partition,)),)
+    opened = line.ask(_fetch("stranger", 0, topics, max_wait=5_000), 10.0)
+    expect(opened is not None, "no share session")
+    answer = decode_response(FETCH, 2, memoryview(opened or b""))[1]
+    parts = [part for topic in answer.responses for part in topic.partitions]
+    return [(each.first_offset, each.last_offset) for part in parts for each in part.acquired_records]
 
 
 @attack("kafka", within_s=60)
@@ -76,9 +129,9 @@ def share_sessions_without_end(target: Target) -> str:
     frames = [_fetch(f"m-{number}", 0) for number in range(MOST_SESSIONS)]
     for node in NODES:
         with target.line("kafka", node) as line, target.line("kafka", node) as other:
-            for at in range(0, len(frames), 50):
-                line.send(b"".join(frames[at : at + 50]))
-                for _ in range(50):
+            for at in range(0, len(frames), AT_ONCE):
+                line.send(b"".join(frames[at : at + AT_ONCE]))
+                for _ in range(AT_ONCE):
                     expect(line.receive(10.0) is not None, "a share session is not opened")
             make = {"group_id": GROUP, "member_id": "one too many", "share_session_epoch": 0, "topics": ()}
             waits = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1, "max_records": 1, "batch_size": 1}
@@ -115,25 +168,65 @@ def acknowledgements_of_what_others_have(target: Target) -> str:
     return counted(words)
 
 
-@attack("kafka", within_s=60)
+@attack("kafka", within_s=90)
 def thousands_of_made_up_share_groups(target: Target) -> str:
-    """Members that join two thousand share groups, and never come back, cost a bound."""
-    frames = [
-        request(
-            HEARTBEAT,
-            1,
-            "ShareGroupHeartbeatRequest",
-            group_id=f"attack-share-{number}",
-            member_id="m",
-            member_epoch=0,
-            subscribed_topic_names=(target.topic,),
-        )
-        for number in range(2_000)
-    ]
+    """Members that join ten thousand share groups, or as many as a node takes in time, and stay away cost a bound."""
+    frames = [_heartbeat(target, f"attack-share-{number}", 0) for number in range(MOST_GROUPS)]
+    codes = []
+    for node in NODES:
+        going_on = for_seconds(JOINING_S)
+        with target.lines(JOINING, "kafka", node) as lines:
+            for at in range(0, len(frames), AT_ONCE * JOINING):
+                if not going_on():
+                    break
+                each_lines = [
+                    frames[at + number : at + AT_ONCE * JOINING : JOINING] for number in range(JOINING)
+                ]
+                for line, some in zip(lines, each_lines, strict=True):
+                    line.send(b"".join(some))
+                codes += [_error(line) for line, some in zip(lines, each_lines, strict=True) for _ in some]
+    return counted(codes)
+
+
+def _error(line: Line) -> str:
+    answer = line.receive(20.0)
+    expect(answer is not None, "a member is not answered")
+    return f"error {decode_response(HEARTBEAT, 1, memoryview(answer or b''))[1].error_code}"
+
+
+@attack("kafka", within_s=60)
+def epochs_of_the_past(target: Target) -> str:
+    """Members and share sessions in epochs of the past, or of the future, are fenced and end no other's session."""
     words = []
     for node in NODES:
-        with target.lines(4, "kafka", node) as lines:
-            for number, line in enumerate(lines):
-                line.send(b"".join(frames[number::4]))
-            words += outcomes_of(lines, 6.0)
+        with target.line("kafka", node) as line, target.line("kafka", node) as other:
+            topic_id = _topic_id(target, line)
+            expect(other.ask(_fetch("stranger", 0), 10.0) is not None, "no share session")
+            for epoch in range(1, MOST_EPOCHS):
+                old = _acknowledge(line, topic_id, -epoch - 1, {node - 1: [(0, 0)]})
+                wrong = _acknowledge(line, topic_id, epoch + 1, {node - 1: [(0, 0)]})
+                errors = {None if each is None else each.error_code for each in (old, wrong)}
+                expect(not errors & {None, 0}, f"epoch {epoch} is answered with {errors}")
+            going_on = _acknowledge(other, topic_id, 1, {node - 1: [(0, 0)]})
+            expect(going_on is not None and going_on.error_code == 0, "a session ended by other epochs")
+            line.send(b"".join(_heartbeat(target, GROUP, each) for each in range(-2, -MOST_EPOCHS, -1)))
+            words.append(line.outcome(10.0))
+    return counted(words)
+
+
+@attack("kafka", within_s=60)
+def renewals_without_end(target: Target) -> str:
+    """Locks that are renewed again and again by very many requests leave a node's clients their time."""
+    words = []
+    for node in NODES:
+        with target.line("kafka", node) as line:
+            topic_id = _topic_id(target, line)
+            acquired = _acquire(target, line, topic_id, node - 1)
+            expect(bool(acquired), "nothing is acquired")
+            for epoch in range(1, MOST_RENEWALS):
+                renewed = _acknowledge(line, topic_id, epoch, {node - 1: acquired}, kind=RENEW)
+                expect(renewed is not None, f"renewal {epoch} is not answered")
+                codes = {part.error_code for topic in renewed.responses for part in topic.partitions}
+                expect(codes == {0}, f"renewal {epoch} is refused with errors {codes}")
+            words.append(f"{MOST_RENEWALS} renewals")
     return counted(words)

@@ -239,6 +239,20 @@ class RollBackFollower(AtFollower, OneNodeFault):
         return (await testbed.view()).is_whole_without(node_id)
 
 
+class LoseIdentity(OneNodeFault):
+    """Kill -9 of some node, which starts with an empty meta.properties, or another cluster's, and must refuse that.
+
+    Its own file is put back before it is healed.
+    """
+
+    name = "lose-identity"
+    needs = frozenset({Ability.KILL, Ability.LOSE_IDENTITY})
+
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.kill(node_id)
+        await testbed.start_without_identity(node_id, foreign=chance.random() < 0.5)
+
+
 class ClockJump(OneNodeFault):
     """One node's wall clock jumps, by milliseconds or by minutes, ahead or back."""
 

@@ -45,6 +45,7 @@ FAMILIES: Final = {
     "roll-back": "disk",
     "out-of-files": "disk",
     "log-trouble": "disk",
+    "lose-identity": "process",
     "wrong-start": "process",
     "failing": "disk",
     "slow-follower": "disk",

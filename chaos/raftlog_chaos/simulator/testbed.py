@@ -30,7 +30,7 @@ class SimTestbed:
     """Injects faults into a `SimCluster`. `topics`: a view shows their partitions; all, unless given."""
 
     name = "simulator"
-    abilities = frozenset(Ability) - {Ability.RESTART_IN_TURN}
+    abilities = frozenset(Ability) - {Ability.RESTART_IN_TURN, Ability.LOSE_IDENTITY}
 
     def __init__(
         self, cluster: SimCluster, chance: random.Random, *, topics: frozenset[str] | None = None
@@ -175,6 +175,9 @@ class SimTestbed:
             kept = "" if metadata else posixpath.basename(METADATA)
             self.cluster.nodes[node_id].host.disk.restore(copy, "/data", but=kept)
         return copy is not None
+
+    async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
+        raise NotImplementedError  # the scenario `voter-identity` does it
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump; from then on it may drift, too."""

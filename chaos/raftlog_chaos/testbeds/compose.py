@@ -220,6 +220,9 @@ class ComposeTestbed:
     async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
         raise NotImplementedError
 
+    async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
+        raise NotImplementedError
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 

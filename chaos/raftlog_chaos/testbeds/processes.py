@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from raftlog.base.checked_files import CHECKSUMS
+from raftlog.base.disk import write_file
 from raftlog.base.types import METADATA_FOLDER
 from raftlog.faults.troubled_disk import DiskTrouble
+from raftlog.storage.log_directory import META_PROPERTIES
 from raftlog.testing.certificates import CertificatesUnusable
 from raftlog.testing.cluster import AdminCluster, Cluster
 from raftlog.testing.fake_clock import clock_environment, find_libfaketime
+from raftlog.testing.node_process import NodeProcess
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
 from raftlog.testing.snapshots import copy_data, replace_data
@@ -55,6 +60,7 @@ class ProcessTestbed:
         self._hung: list[str] = []
         self._rot = RotWatch()
         self._copies: dict[int, Mapping[Path, Path]] = {}
+        self._unrefused: list[str] = []
 
     # --- what it is like
 
@@ -73,7 +79,7 @@ class ProcessTestbed:
             if secured is None
             else secured.faults or ("no certificate was renewed",) * (not secured.renewed)
         )
-        return (*self._hung, *self._rot.unnoticed(), *unsafe)
+        return (*self._hung, *self._unrefused, *self._rot.unnoticed(), *unsafe)
 
     def secure(self, folder: Path) -> None:
         """Make clients and brokers use a listener with TLS and logins, before any node starts."""
@@ -200,6 +206,12 @@ class ProcessTestbed:
         self._rot.forget(node_id)
         return True
 
+    async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
+        node = self.cluster.nodes[node_id]
+        fault = await asyncio.to_thread(_refusal_of, node, foreign)
+        if fault:
+            self._unrefused.append(f"node {node_id} {fault}")
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
 
@@ -229,10 +241,42 @@ DEEDS = {
     Ability.CLOCK: "set_clock",
 }
 ABILITIES = frozenset(
-    {Ability.KILL, Ability.TERMINATE, Ability.PAUSE, Ability.ROLL_BACK, Ability.RESTART_IN_TURN}
+    {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
+    | {Ability.ROLL_BACK, Ability.LOSE_IDENTITY, Ability.RESTART_IN_TURN}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
     | ({Ability.START_CLOCK} if find_libfaketime() else set())
 )
+
+
+def _refusal_of(node: NodeProcess, foreign: bool) -> str:
+    """Start a node with wrong meta.properties, and put its own back; return what it did wrong, if anything."""
+    logged = node.log_path.stat().st_size
+    own = [Path(folder) / META_PROPERTIES for folder in node.folders]
+    files = [path for each in own for path in (each, each.with_name(each.name + CHECKSUMS))]
+    kept = {path: path.read_bytes() for path in files if path.exists()}
+    for path, content in kept.items():
+        if path in own:
+            write_file(path, _of_another_cluster(content) if foreign else b"")
+        else:
+            path.unlink()
+    try:
+        node.start()
+        code = node.wait()
+    except Stalled:
+        return f"runs with a {'foreign' if foreign else 'empty'} {META_PROPERTIES}"
+    finally:
+        node.kill()
+        for path, content in kept.items():
+            write_file(path, content)
+    said = node.log_path.read_bytes()[logged:].decode(errors="replace")
+    reasons = [line for line in said.splitlines() if '"node_failed"' in line]
+    if code and any(str(each.parent) in line for each in own for line in reasons):
+        return ""
+    return f"ended with {code} and names no folder: {said[-300:]}"
+
+
+def _of_another_cluster(content: bytes) -> bytes:
+    return re.sub(rb"(?m)^cluster\.id=.*$", b"cluster.id=AAAAAAAAAAAAAAAAAAAAAA", content)
 
 
 async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[int]) -> ClusterState:

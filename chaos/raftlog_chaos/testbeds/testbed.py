@@ -4,7 +4,7 @@ namespaces, containers.
 A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
 nemesis's. Every method returns once the deed is done, not once its consequences have shown.
 
-The abilities of testbeds of real processes, and their means (the simulator has all but the last):
+The abilities of testbeds of real processes, and their means (the simulator has all but the last two):
 
 | ability | processes on loopback | in network namespaces |
 |---|---|---|
@@ -17,6 +17,7 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 | out-of-files, log-trouble | no; real ones are in `tests/clients/test_standard_error.py` | no |
 | flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
 | roll-back | the node's files are copied, and replaced by that copy | the same |
+| lose-identity | the node's meta.properties is emptied, or of another cluster, for one start | the same |
 | restart-in-turn | `raftlog cluster restart` (`restart_in_turn.py`) | no |
 """
 
@@ -64,6 +65,7 @@ class Ability(StrEnum):
     OUT_OF_FILES = "out-of-files"
     LOG_TROUBLE = "log-trouble"
     START_CLOCK = "start-clock"
+    LOSE_IDENTITY = "lose-identity"
     RESTART_IN_TURN = "restart-in-turn"
 
 
@@ -177,6 +179,10 @@ class Testbed(Protocol):
     async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
         """Replace a node's logs by the copy, and its metadata, if that is wanted; the node must not run. False: there
         is no copy."""
+
+    async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
+        """Start a stopped node with an empty meta.properties, or another cluster's, and put its own back when it has
+        ended. A node that does not refuse that, or does not name the folder, is a violation."""
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump, relative to the true time."""

@@ -15,6 +15,15 @@ from typing import Any, TypeVar
 
 import pytest
 from celery import Task
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from tasks import app, call_back, charge, pack, refuse, send_mail
 
 T = TypeVar("T")
@@ -121,6 +130,31 @@ def test_a_message_is_accepted_released_or_rejected(shop: Shop) -> None:
     logs = shop.logs()
     assert (len(RELEASED.findall(logs)), len(REJECTED.findall(logs))) == (2, 1)
     assert max(shop.accepted().values()) == 1 and shop.done()["refuse-3"] == 1
+
+
+def test_a_refused_task_leaves_a_dead_letter_with_its_message(shop: Shop) -> None:
+    """The group's configs name the topic (KIP-1191), in `group_config` or afterwards."""
+    admin = AdminClient({"bootstrap.servers": shop.servers})
+    topic = NewTopic("dlq.celery", 1, config={"errors.deadletterqueue.group.enable": "true"})
+    configs = {
+        "errors.deadletterqueue.topic.name": topic.topic,
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }
+    entries = [ConfigEntry(*each, incremental_operation=AlterConfigOpType.SET) for each in configs.items()]
+    group = ConfigResource(ResourceType.GROUP, "celery", incremental_configs=entries)
+    for done in (*admin.create_topics([topic]).values(), *admin.incremental_alter_configs([group]).values()):
+        done.result()
+    shop.send(refuse, 7)
+    shop.start_worker("--concurrency", "1")
+    reader = Consumer({"bootstrap.servers": shop.servers, "group.id": "letters"})
+    try:
+        reader.assign([TopicPartition(topic.topic, 0, OFFSET_BEGINNING)])
+        letter = shop.wait_until(lambda: reader.poll(0.5))
+    finally:
+        reader.close()
+    assert letter.error() is None and b"tasks.refuse" in letter.value()
+    assert dict(letter.headers())["__dlq.errors.group"] == b"celery"
+    assert shop.done()["refuse-7"] == 1
 
 
 def test_no_task_is_lost_when_a_worker_dies(shop: Shop) -> None:

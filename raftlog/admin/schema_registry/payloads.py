@@ -20,6 +20,7 @@ from raftlog.admin.schema_registry.registry import Registry
 from raftlog.base.turns import run_steps
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.schemas.errors import SchemaError
+from raftlog.schemas.json_payloads import StepsLeft, check
 from raftlog.schemas.payloads import BY_GUID, FRAMES, Undecodable, UsedSchema, check_json
 from raftlog.schemas.registry_state import Identified, RegistryState
 from raftlog.security.acls import Operation
@@ -46,6 +47,7 @@ class PayloadReader:
         self._found: dict[bytes, _Reader | str] = {}
         self._json_schemas: dict[int, Any] = {}
         """Parsed JSON Schemas by id, or why one cannot be parsed."""
+        self._steps_left = StepsLeft()
         self._may_wait = True
         self._failure = ""
         """Why the schemas could not be read from another node."""
@@ -90,9 +92,7 @@ class PayloadReader:
         parsed = self._json_schemas[schema.id]
         if isinstance(parsed, str):
             return msgspec.structs.replace(schema, unchecked=parsed)
-        from raftlog.schemas.json_payloads import check
-
-        fit = await run_steps(self._call, check(payload, parsed))
+        fit = await run_steps(self._call, check(payload, parsed, self._steps_left))
         return msgspec.structs.replace(schema, mismatch=fit.mismatch, unchecked=fit.unchecked)
 
     async def _json_schema(self, schema_id: int) -> Any:
@@ -131,7 +131,9 @@ class PayloadReader:
             if self._registry.store.has_replica:
                 await self._await_news(prefix)
             else:
-                self._failure = await self._registry.copy.read_on(self._call)
+                self._failure = await self._registry.copy.read_on(
+                    self._call, is_known=lambda: self._id_of(prefix) is not None
+                )
             found = self._id_of(prefix)
         if found is None:
             name = f"guid {prefix[1:].hex()}" if prefix[0] else f"id {int.from_bytes(prefix[1:], 'big')}"

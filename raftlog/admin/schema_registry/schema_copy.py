@@ -7,6 +7,7 @@ wait for it a bounded time. After a failure or a long reading they do not wait: 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ KEEPS_UP_EACH_S: Final = 30.0
 """Subjects of known schemas may change: what is older is read on behind a request."""
 READ_BYTES: Final = 256 << 10
 MAX_BYTES: Final = 64 << 20
-"""Bytes of the log that are read; the schemas of a larger log are not kept here."""
+"""Bytes that are read for one state. After more it begins anew; the schemas of a larger log are not kept here."""
 INDEX: Final = 0
 log = get_logger("schemas")
 
@@ -49,16 +50,27 @@ class SchemaCopy:
         """The topic id and the leader epoch of what is loaded: a new leader may lack some of it."""
         self._offset = 0
         self._end_offset = 0
+        self._first_end_offset = 0
+        """The end of the log as what is loaded was begun."""
         self._bytes = 0
         self._began_at = -KEEPS_UP_EACH_S
         self._reading: asyncio.Task[None] | None = None
         self._failure = ""
         """Why the last reading failed, or is not done yet."""
 
-    async def read_on(self, call: Call) -> str:
-        """Wait for a reading. Return "", or why it failed or takes longer; then the next requests do not wait."""
-        reading = self._begin(call)
-        await asyncio.wait([reading], timeout=0 if self._failure else WAIT_S)
+    async def read_on(self, call: Call, is_known: Callable[[], bool]) -> str:
+        """Wait for a reading. Return "", or why it failed or takes longer; then the next requests do not wait.
+
+        A reading under way may have asked for the log's end too early. Wait for another unless the schema `is_known`.
+        """
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + (0 if self._failure else WAIT_S)
+        is_under_way = self._reading is not None and not self._reading.done()
+        for _ in range(1 + is_under_way):
+            reading = self._begin(call)
+            await asyncio.wait([reading], timeout=ends_at - loop.time())
+            if self._failure or is_known():
+                break
         if not reading.done() and not self._failure:
             so_far = f"offset {self._offset} of {self._end_offset} so far"
             self._failure = f"that takes longer than {WAIT_S:.0f} s ({so_far})"
@@ -104,15 +116,22 @@ class SchemaCopy:
         leader = NO_BROKER if topic is None else topic.partitions[INDEX].leader
         start_offset, self._end_offset = (0, 0) if topic is None else await _bounds(call)
         if source != self._loaded_from or not start_offset <= self._offset <= self._end_offset:
-            self._loading, self._offset, self._bytes = RegistryState(), start_offset, 0
+            self._begin_anew(start_offset)
             self._loaded_from = source
         while self._offset < self._end_offset:
-            if self._bytes > MAX_BYTES:
+            if self._bytes > MAX_BYTES and self._first_end_offset < self._end_offset:
+                self._begin_anew(start_offset)  # the log has less, if it was compacted since
+            elif self._bytes > MAX_BYTES:
                 raise ApiError(
                     503, f"its log has more than the {MAX_BYTES >> 20} MiB that are read from afar"
                 )
             await self._read_some(call, leader)
         self.state = self._loading
+
+    def _begin_anew(self, start_offset: int) -> None:
+        """Load the log from its start. What is known stays until that is done."""
+        self._loading, self._offset, self._bytes = RegistryState(), start_offset, 0
+        self._first_end_offset = self._end_offset
 
     async def _read_some(self, call: Call, leader: int) -> None:
         fetched = await fetch(call, SCHEMAS_TOPIC, {INDEX: self._offset}, leader=leader, max_bytes=READ_BYTES)
@@ -129,12 +148,8 @@ class SchemaCopy:
 async def _bounds(call: Call) -> tuple[int, int]:
     """Return where the log begins, and the end of what is committed, by its leader. Raises ApiError, KafkaError."""
     where = (SCHEMAS_TOPIC, INDEX)
-    found = []
-    for timestamp in (
-        SPECIAL["earliest"],
-        SPECIAL["latest"],
-    ):  # in this order: a log begins before a later end
-        error_code, offset = (await list_offsets(call, {where: timestamp}))[where]
+    earliest = (await list_offsets(call, {where: SPECIAL["earliest"]}))[where]
+    latest = (await list_offsets(call, {where: SPECIAL["latest"]}))[where]  # a log begins before a later end
+    for error_code, _ in (earliest, latest):
         check(error_code, about=SCHEMAS_TOPIC)
-        found.append(offset)
-    return found[0], found[1]
+    return earliest[1], latest[1]

@@ -131,6 +131,10 @@ class ModelTestbed:
         self._note("roll_back", node_id)
         return node_id in self.copies
 
+    async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
+        assert node_id not in self.running, "a running node's identity is taken away"
+        self._note("start_without_identity", node_id)
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         if offset_ms:
             self._note("set_clock", node_id)
