@@ -23,10 +23,13 @@ class OpenTestbed(Testbed, Protocol):
     client_settings: Mapping[str, str]
     """librdkafka's settings of authenticated clients."""
 
-    registries: Mapping[int, str]
-    """The URL of each node's schema registry; empty if there are none."""
-    admin_urls: Mapping[int, str]
-    """The URL of each node's HTTP API, where there are registries."""
+    @property
+    def registries(self) -> Mapping[int, str]:
+        """The URL of each node's schema registry; empty if there are none."""
+
+    @property
+    def admin_urls(self) -> Mapping[int, str]:
+        """The URL of each node's HTTP API, where there are registries."""
 
     def logs(self) -> Mapping[int, Path]:
         """Return the path of each node's log."""

@@ -47,8 +47,6 @@ class ProcessTestbed:
         self.nodes = tuple(cluster.nodes)
         self.abilities = ABILITIES
         self.bootstrap = cluster.bootstrap_servers
-        self.registries = {each: cluster.schema_registry_url(each) for each in self.nodes}
-        self.admin_urls = {each: cluster.admin_url(each) for each in self.nodes}
         self.client_settings: Mapping[str, str] = {}
         self._secured: SecuredListener | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -63,6 +61,17 @@ class ProcessTestbed:
         self._unrefused: list[str] = []
 
     # --- what it is like
+
+    @property
+    def registries(self) -> Mapping[int, str]:
+        has_registry = self.cluster.admin and all(
+            each.schema_port for each in self.cluster.addresses.values()
+        )
+        return {each: self.cluster.schema_registry_url(each) for each in self.nodes if has_registry}
+
+    @property
+    def admin_urls(self) -> Mapping[int, str]:
+        return {each: self.cluster.admin_url(each) for each in self.registries}
 
     def logs(self) -> Mapping[int, Path]:
         return {node_id: node.log_path for node_id, node in self.cluster.nodes.items()}
