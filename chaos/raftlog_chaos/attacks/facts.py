@@ -35,8 +35,11 @@ def ask(doors: NodePorts, path: str, within_s: float = ASK_S) -> bytes:
     """Return what a node answers. Raises OSError."""
     url = f"{'https' if doors.https else 'http'}://{doors.host}:{doors.http}{path}"
     context = careless() if doors.https else None
-    with urllib.request.urlopen(url, timeout=within_s, context=context) as answer:  # noqa: S310 - our own nodes
-        found: bytes = answer.read()
+    try:
+        with urllib.request.urlopen(url, timeout=within_s, context=context) as answer:  # noqa: S310 - our own nodes
+            found: bytes = answer.read()
+    except TimeoutError as error:
+        raise TimeoutError(f"{url}: no answer in {within_s:g} s") from error
     return found
 
 
@@ -53,8 +56,11 @@ def register(doors: NodePorts) -> None:
         url = f"http://{doors.host}:{doors.registry}/subjects/warm-{kind}/versions"
         body = json.dumps({"schema": schema, "schemaType": kind}).encode()
         asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(asked, timeout=ASK_S) as answer:  # noqa: S310 - our own nodes
-            answer.read()
+        try:
+            with urllib.request.urlopen(asked, timeout=ASK_S) as answer:  # noqa: S310 - our own nodes
+                answer.read()
+        except TimeoutError as error:
+            raise TimeoutError(f"{url}: no answer in {ASK_S:g} s") from error
 
 
 def buckets_in(metrics: str) -> Buckets:

@@ -439,9 +439,10 @@ def warm_up(target: Target) -> None:
     def warm(node: int) -> None:
         for path in WARM_PATHS:
             facts.ask(target.nodes[node], path)
-        facts.register(target.nodes[node])
         send_each(target, frames, node=node, source=HONEST)
 
+    for doors in target.nodes.values():
+        facts.register(doors)  # before the frames, some of which elect leaders
     with ThreadPoolExecutor() as threads:
         list(threads.map(warm, target.nodes))
 
