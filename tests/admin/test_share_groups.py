@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from confluent_kafka import ShareConsumer
 
 from raftlog.testing.cluster import AdminCluster
@@ -88,7 +90,7 @@ def check_words(api: Api, queue: Queue) -> None:
     assert (listed["kind"], shown in listed["data"]) == ("KafkaShareGroupList", True)
     assert queue.group not in str(api.get("/consumer-groups").body)
     (member,) = api.get(f"{at}/consumers").body["data"]
-    one = f"{at}/consumers/{member['consumer_id']}"
+    one = f"{at}/consumers/{quote(member['consumer_id'], safe='')}"  # it may have "+" and "/"
     assert api.get(one).body == member
     assert (member["kind"], member["group_id"]) == ("KafkaShareGroupConsumer", queue.group)
     assert member["client_id"] == "rdkafka" and member["assignments"]["related"].endswith(
