@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from raftlog.admin.schema_registry import answers
 from raftlog.admin.schema_registry import registry as module
+from raftlog.admin.schema_registry.answers import SchemaBody
 from raftlog.admin.schema_registry.registry import Registry
 from raftlog.schemas.decisions import Change, Registration
 from raftlog.schemas.errors import INCOMPATIBLE, STORE_TIMED_OUT, SchemaError
@@ -19,7 +22,7 @@ from raftlog.schemas.registry_state import RegistryState
 from raftlog.schemas.schema import Schema
 
 SUBJECT = "rides-value"
-ANN, BEN = ("127.0.0.1", ""), ("127.0.0.2", "")
+ANN, BEN = ("127.0.0.1", "", False), ("127.0.0.2", "", False)
 
 
 class Store:
@@ -134,4 +137,43 @@ def test_version_that_comes_meanwhile_is_compared_too() -> None:
         assert found.value.code == INCOMPATIBLE
         assert seen[-1]
 
+    asyncio.run(scenario())
+
+
+def test_two_nodes_that_forward_to_each_other_do_not_wait_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the lead moves, each may take the other for the leader; on one machine all have the same address."""
+    registries = [registry_of(Store())[0] for _ in range(2)]
+
+    def call_at(node: int, *, is_forwarded: bool) -> Any:
+        return SimpleNamespace(
+            node=SimpleNamespace(registry=registries[node], id=node),
+            body=SchemaBody(schema="{}"),
+            raw=SimpleNamespace(remote="127.0.0.1"),
+            caller=SimpleNamespace(principal=""),
+            is_forwarded=is_forwarded,
+        )
+
+    async def scenario() -> None:
+        both = asyncio.Barrier(2)
+
+        async def forward(handler: Any, call: Any, *, repeatable: bool) -> str:
+            if call.is_forwarded:
+                return "answered"
+            await both.wait()
+            other: str = await answers._answer_once(
+                handler, call_at(1 - call.node.id, is_forwarded=True), repeatable=repeatable
+            )
+            return other
+
+        monkeypatch.setattr(answers, "_answer_or_forward", forward)
+        unused: Any = None
+        asked = (
+            answers._answer_once(unused, call_at(node, is_forwarded=False), repeatable=True)
+            for node in range(2)
+        )
+        assert await asyncio.gather(*asked) == ["answered"] * 2
+
+    monkeypatch.setattr(module, "THREAD_WAIT_S", 0.5)
     asyncio.run(scenario())

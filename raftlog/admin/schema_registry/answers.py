@@ -203,7 +203,9 @@ def by_leader(handler: Handler, *, repeatable: bool = True) -> Callable[[Call], 
 async def _answer_once(handler: Handler, call: Call, *, repeatable: bool) -> Any:
     if not isinstance(call.body, SchemaBody):
         return await _answer_or_forward(handler, call, repeatable=repeatable)
-    async with call.node.registry.turn_of((call.raw.remote or "", call.caller.principal)):
+    # a place of its own: requests that two nodes forward to each other would wait for each other
+    client = (call.raw.remote or "", call.caller.principal, call.is_forwarded)
+    async with call.node.registry.turn_of(client):
         return await _answer_or_forward(handler, call, repeatable=repeatable)
 
 

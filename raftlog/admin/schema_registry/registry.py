@@ -52,7 +52,7 @@ class Registry:
         self._offload = offload
         self._thread = asyncio.Lock()
         """Held while a thread works for a client: the other threads are for the disk."""
-        self._clients: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._clients: WeakValueDictionary[tuple[str, str, bool], asyncio.Lock] = WeakValueDictionary()
         """A lock for each client with a schema in work."""
         self._parsed: OrderedDict[bytes, _Parsed] = OrderedDict()
         """Parsed schemas by identity, the least recently used first."""
@@ -172,10 +172,11 @@ class Registry:
         return wanted._replace(schema=schema._replace(text=text))
 
     @asynccontextmanager
-    async def turn_of(self, client: tuple[str, str]) -> AsyncIterator[None]:
+    async def turn_of(self, client: tuple[str, str, bool]) -> AsyncIterator[None]:
         """Wait until no other schema of this client is in work, so that other clients wait for one of its schemas only.
 
-        Raises SchemaError 50002 after THREAD_WAIT_S.
+        `client`: address, principal, and whether another node forwards for it. Raises SchemaError 50002 after
+        THREAD_WAIT_S.
         """
         lock = self._clients.setdefault(client, asyncio.Lock())
         await _acquired(lock)
