@@ -1,8 +1,8 @@
 """`python -m raftlog_chaos.turns`: time the largest request of every API and route, and print the longest turns.
 
-It exits with 1 if a callback of the event loop computes for longer than the limit. A request beyond it is sent twice
-more, and its shortest time counts, so that a busy machine does not count. `--only METADATA` or `--only /v1/health` asks
-some. `--sample` asks for a tenth, of a node that holds little.
+It exits with 1 if a callback of the event loop computes for longer than the limit. A request beyond it is sent three
+times more, within ten seconds, and its shortest time counts, so that a busy machine does not count. `--only METADATA`
+or `--only /v1/health` asks some. `--sample` asks for a tenth, of a node that holds little.
 """
 
 from __future__ import annotations

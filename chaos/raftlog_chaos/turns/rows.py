@@ -30,7 +30,8 @@ from raftlog_chaos.turns.slowness import slowness
 from raftlog_chaos.turns.states import ANSWER_S, GROUP, SETTINGS, SMALL, WIDE, WITH_ABORTED, Filling, Sizes
 from raftlog_chaos.turns.stopwatch import Stopwatch
 
-TRIES: Final = 3
+PAUSES_S: Final = (0.0, 0.0, 2.0, 8.0)
+"""The time before each try of a request that was late so far: a machine is slow for a while, not for a moment."""
 
 LEFT_OUT: Final[Mapping[str, str]] = {
     "add_raft_voter": "one voter, which must be there",
@@ -123,7 +124,8 @@ def _measured(cluster: InProcessCluster, watch: Stopwatch, scope: Scope) -> Iter
 
 def _timed(watch: Stopwatch, ask: Ask) -> Row:
     rows, began_s = [], time.monotonic()
-    for _ in range(TRIES):
+    for pause_s in PAUSES_S:
+        time.sleep(pause_s)
         watch.begin()
         answer = ask.send()
         rows.append(Row(ask.what, ask.limit, watch.longest, watch.total_s, answer))

@@ -13,7 +13,7 @@ from raftlog.broker.handlers import heartbeat
 from raftlog.broker.long_work.long_turns import LONG_TURN_S
 from raftlog.protocol.apis import ApiKey
 from raftlog_chaos.turns.report import NO_ANSWER, Row, as_lines
-from raftlog_chaos.turns.rows import Scope, measure
+from raftlog_chaos.turns.rows import PAUSES_S, Scope, measure
 from raftlog_chaos.turns.states import Sizes
 from raftlog_chaos.turns.stopwatch import Stopwatch, Turn
 from tests.broker.rows import change_row
@@ -37,6 +37,7 @@ def test_loop_that_takes_no_turns_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         return handle(*about)
 
     change_row(monkeypatch, ApiKey.HEARTBEAT, handle=unsliced)
+    monkeypatch.setattr("raftlog_chaos.turns.rows.PAUSES_S", (0.0,) * len(PAUSES_S))
     rows = measure(Scope(LITTLE, only=["heartbeat"], every_version=False))
     late = [each.what for each in rows if each.is_late]
     assert late
