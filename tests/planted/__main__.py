@@ -1,8 +1,9 @@
 """`python -m tests.planted`: plants bugs, one per process, and shows within how many seeds the simulator finds each.
 
-First the code as it is passes every scenario. Then each plant is hunted from seed 1 on; where few seeds show it, its
-unit test must fail. Last, each seed of `raftlog sim --regressions` must find its plant. A change of the code may change
-the run of a seed. Its row then needs another seed, which --renew finds and writes into the table.
+First the code as it is passes every scenario. Then each plant is hunted, first with the seed that found it last, then
+from seed 1 on. Where few seeds show it, its unit test must fail. At the end each seed of `raftlog sim --regressions`
+must find its plant. A change of the code may change the run of a seed. Its row then needs another seed, which --renew
+finds and writes into the table.
 
 Exits 1 if a scenario fails without a plant, or if a plant is broken. It also exits 1 if a plant isn't found, since that
 is a gap in the harness.
@@ -15,11 +16,12 @@ import multiprocessing
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from raftlog_chaos import regressions
 from raftlog_chaos.regressions import REGRESSIONS
+from tests.planted import last_seeds
 from tests.planted.errand import Outcome, Task, carry_out
 from tests.planted.plant import Plant, Scenario, all_plants, scenario_name
 
@@ -52,6 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="only the seeds of the regressions; a row that finds nothing gets a seed that does",
     )
+    parser.add_argument(
+        "--remember",
+        action="store_true",
+        help="write the seeds that find plants, to be tried first next time",
+    )
     options = parser.parse_args(arguments)
     options.regressions |= options.renew
     plants = all_plants()
@@ -61,25 +68,33 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = [each for name, each in plants.items() if name in (options.only or plants)]
     began_at = time.monotonic()
     controls = [
-        Task(each.name, range(1, options.controls + 1), control=True) for each in _one_per_scenario(chosen)
+        Task(each.name, [*range(1, options.controls + 1)], control=True) for each in _one_per_scenario(chosen)
     ]
     seeds = range(options.first, options.first + options.seeds)
-    hunts = [Task(each.name, seeds, options.budget) for each in chosen]
+    last = last_seeds.read()
+    hunts = [
+        Task(each.name, last_seeds.in_order(last.get(each.name), seeds), options.budget) for each in chosen
+    ]
     if options.regressions:
         controls, hunts = [], []
         if options.only and not any(each.plant in options.only for each in REGRESSIONS):
             parser.error("no regression's seed finds any of these plants")
     told = [
-        Task(each.plant, range(each.seed, each.seed + 1), options.budget)
+        Task(each.plant, [each.seed], options.budget)
         for each in REGRESSIONS
         if not options.only or (options.regressions and each.plant in options.only)
     ]
     sound = not controls or _run_controls(controls, plants, options.jobs)
-    found = _run_hunts(hunts, plants, options.jobs, wide=bool(options.only))
+    found = 0
+    for outcome in _hunt(hunts, plants, options.jobs, wide=bool(options.only)):
+        found += outcome.seed is not None
+        if options.remember and outcome.seed:
+            last[outcome.task.plant] = outcome.seed
+            last_seeds.write({name: seed for name, seed in last.items() if name in plants})
     if hunts:
         print(f"{found} of {len(hunts)} plants found in {time.monotonic() - began_at:.0f} s")
-    lost: list[Task] = []
-    kept = _run_hunts(told, plants, options.jobs, wide=False, lost=lost)
+    lost = [each.task for each in _hunt(told, plants, options.jobs, wide=False) if each.seed is None]
+    kept = len(told) - len(lost)
     if told:
         print(f"{kept} of {len(told)} seeds of the regressions find their plants")
     if options.renew and lost:
@@ -111,33 +126,29 @@ def _run_controls(tasks: list[Task], plants: dict[str, Plant], jobs: int) -> boo
     return sound
 
 
-def _run_hunts(
-    tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: bool, lost: list[Task] | None = None
-) -> int:
-    """Return how many were found, and add the others to `lost`."""
+def _hunt(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: bool) -> Iterator[Outcome]:
+    """Print how each hunt ended, and yield it."""
     if not tasks:
-        return 0
+        return
     width = max(len(task.plant) for task in tasks)
     hazards = max(len(plants[task.plant].hazard) for task in tasks)
     scenarios = max(len(scenario_name(plants[task.plant].scenario)) for task in tasks)
     print(f"{'plant':{width}}  {'hazard':{hazards}}  {'scenario':{scenarios}}  seeds   time  seen")
-    found = by_limit = 0
-    for task, catch, fault in _run(tasks, jobs):
+    by_limit = 0
+    for outcome in _run(tasks, jobs):
+        yield outcome
+        task, catch, fault = outcome
         plant = plants[task.plant]
         head = f"{plant.name:{width}}  {plant.hazard:{hazards}}  {scenario_name(plant.scenario):{scenarios}}"
-        if lost is not None and (catch is None or catch.seed is None):
-            lost.append(task)
         if catch is None:
             print(f"{head}  {fault}", flush=True)
             continue
-        found += catch.seed is not None
         by_limit += catch.by_limit
         seen = f"{LIMIT_ONLY if catch.by_limit else ''}{catch.seen}"[: SEEN_WIDE if wide else SEEN_CHARACTERS]
         verdict = seen if catch.seed is not None else "NOT FOUND"
         print(f"{head}  {catch.tried:5}  {catch.seconds:4.0f} s  {verdict}", flush=True)
     if by_limit:
         print(f"{by_limit} found by the limit alone: the scenario never came to its judges")
-    return found
 
 
 def _renew(tasks: list[Task], plants: dict[str, Plant], jobs: int) -> int:

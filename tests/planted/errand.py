@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.planted.hunt import BrokenPlant, Catch, hunt, listen, run_seed, run_test
@@ -13,7 +14,7 @@ class Task(NamedTuple):
     """Work for a process of its own, by name, since functions don't travel."""
 
     plant: str
-    seeds: range
+    seeds: Sequence[int]
     budget_s: float = 0.0
     control: bool = False
 
@@ -22,6 +23,11 @@ class Outcome(NamedTuple):
     task: Task
     catch: Catch | None
     fault: str = ""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that found the plant; 0: a unit test did; None: nothing, or the plant is broken."""
+        return self.catch.seed if self.catch else None
 
 
 def carry_out(task: Task) -> Outcome:
