@@ -236,7 +236,8 @@ class RaftLinks:
                 else f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
             )
         if peer in self._peers and peer < self._identity.node_id and (not changes or peer in self._channels):
-            return f"node {self._identity.node_id} dials node {peer}, not the other way round"
+            dials = f"node {self._identity.node_id} dials node {peer}, not the other way round"
+            return self.why_taken(newcomer) or dials
         return self._voters.refusal_reason(newcomer) or self.why_taken(newcomer)
 
     def why_taken(self, newcomer: Introduced) -> str | None:

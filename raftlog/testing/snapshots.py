@@ -18,8 +18,8 @@ class Snapshot(NamedTuple):
 
 
 def copy_data(node: NodeProcess, folder: Path) -> dict[Path, Path]:
-    """Copy the data of a node that does not run; returns where each of its folders was copied to."""
-    assert not node.running, f"node {node.node_id} is running"
+    """Copy the data of a node that stands still, or has ended; returns where each of its folders was copied to."""
+    assert not node.running or node.paused, f"node {node.node_id} is running"
     copies = {}
     for number, source in enumerate(map(Path, node.folders)):
         copies[source] = folder / f"node-{node.node_id}" / str(number)

@@ -589,6 +589,10 @@ def test_only_voters_join_the_quorum() -> None:
         assert "two nodes 2" in str(links.refusal_reason(Introduced(2)))
         assert "not among controller.quorum.voters" in str(links.refusal_reason(Introduced(9)))
         assert "not the other way round" in str(links.refusal_reason(Introduced(1)))
+        copy = links.refusal_reason(Introduced(1, incarnation=b"another process"))
+        assert "node 1 runs already" in str(copy), (
+            "a copy of a node with links to nobody hears that it is one"
+        )
         assert links.refusal_reason(Introduced(3)) is None
 
     run_scenario(script)

@@ -19,6 +19,7 @@ from raftlog_chaos.faults.links import (
 from raftlog_chaos.faults.nodes import (
     Blackout,
     ClockJump,
+    CloneNode,
     Kill,
     KillController,
     KillCoordinator,
@@ -75,6 +76,7 @@ FAULTS: dict[str, type[Fault]] = {
         WipeFollower,
         RollBackFollower,
         LoseIdentity,
+        CloneNode,
         ClockJump,
         OutOfFiles,
         LogTrouble,

@@ -253,6 +253,19 @@ class LoseIdentity(OneNodeFault):
         await testbed.start_without_identity(node_id, foreign=chance.random() < 0.5)
 
 
+class CloneNode(OneNodeFault):
+    """A second process of some node runs beside it, with a copy of its folders, and must be refused."""
+
+    name = "clone-node"
+    needs = frozenset({Ability.CLONE})
+
+    async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
+        await testbed.start_clone(node_id)
+
+    async def cure(self, testbed: Testbed, node_id: int) -> None:
+        await testbed.end_clone(node_id)
+
+
 class ClockJump(OneNodeFault):
     """One node's wall clock jumps, by milliseconds or by minutes, ahead or back."""
 

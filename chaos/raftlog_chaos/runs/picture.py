@@ -46,6 +46,7 @@ FAMILIES: Final = {
     "out-of-files": "disk",
     "log-trouble": "disk",
     "lose-identity": "process",
+    "clone": "process",
     "wrong-start": "process",
     "failing": "disk",
     "slow-follower": "disk",

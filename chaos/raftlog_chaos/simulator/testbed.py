@@ -30,7 +30,11 @@ class SimTestbed:
     """Injects faults into a `SimCluster`. `topics`: a view shows their partitions; all, unless given."""
 
     name = "simulator"
-    abilities = frozenset(Ability) - {Ability.RESTART_IN_TURN, Ability.LOSE_IDENTITY}
+    abilities = frozenset(Ability) - {
+        Ability.RESTART_IN_TURN,
+        Ability.LOSE_IDENTITY,
+        Ability.CLONE,
+    }
 
     def __init__(
         self, cluster: SimCluster, chance: random.Random, *, topics: frozenset[str] | None = None
@@ -178,6 +182,12 @@ class SimTestbed:
 
     async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
         raise NotImplementedError  # the scenario `voter-identity` does it
+
+    async def start_clone(self, node_id: int) -> None:
+        raise NotImplementedError  # the scenario `voter-identity` does it
+
+    async def end_clone(self, node_id: int) -> None:
+        raise NotImplementedError
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump; from then on it may drift, too."""

@@ -223,6 +223,12 @@ class ComposeTestbed:
     async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
         raise NotImplementedError
 
+    async def start_clone(self, node_id: int) -> None:
+        raise NotImplementedError
+
+    async def end_clone(self, node_id: int) -> None:
+        raise NotImplementedError
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         raise NotImplementedError
 

@@ -80,7 +80,7 @@ def why_not_here() -> str:
 
 def _abilities() -> frozenset[Ability]:
     links = {Ability.CUT, Ability.CUT_ONE_WAY, Ability.LOSSY_LINK}
-    own = processes.ABILITIES - {Ability.RESTART_IN_TURN}
+    own = processes.ABILITIES - {Ability.CLONE, Ability.RESTART_IN_TURN}
     return own | links | ({Ability.SLOW_LINK} if can_delay() else set())
 
 

@@ -28,6 +28,7 @@ from raftlog.testing.progress import Stalled
 from raftlog.testing.snapshots import copy_data, replace_data
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.rot import RotWatch
+from raftlog_chaos.testbeds.node_clone import NodeClone
 from raftlog_chaos.testbeds.restart_in_turn import restart_in_turn
 from raftlog_chaos.testbeds.secured import SecuredListener
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView, settings_by_node
@@ -59,6 +60,7 @@ class ProcessTestbed:
         self._rot = RotWatch()
         self._copies: dict[int, Mapping[Path, Path]] = {}
         self._unrefused: list[str] = []
+        self._clones: dict[int, NodeClone] = {}
 
     # --- what it is like
 
@@ -221,6 +223,20 @@ class ProcessTestbed:
         if fault:
             self._unrefused.append(f"node {node_id} {fault}")
 
+    async def start_clone(self, node_id: int) -> None:
+        await self.pause(node_id)
+        try:
+            folder = self.cluster.directory / f"clone-{node_id}"
+            self._clones[node_id] = await asyncio.to_thread(NodeClone, self.cluster.nodes[node_id], folder)
+        finally:
+            await self.resume(node_id)
+        self._clones[node_id].start()
+
+    async def end_clone(self, node_id: int) -> None:
+        clone = self._clones.pop(node_id, None)
+        if clone is not None and (fault := await clone.end()):
+            self._unrefused.append(fault)
+
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         await self._deed("set_clock", node_id, offset_ms)
 
@@ -237,6 +253,8 @@ class ProcessTestbed:
     async def close(self) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
+        for node_id in list(self._clones):
+            await self.end_clone(node_id)
         self.cluster.close()
 
 
@@ -251,7 +269,7 @@ DEEDS = {
 }
 ABILITIES = frozenset(
     {Ability.KILL, Ability.TERMINATE, Ability.PAUSE}
-    | {Ability.ROLL_BACK, Ability.LOSE_IDENTITY, Ability.RESTART_IN_TURN}
+    | {Ability.ROLL_BACK, Ability.LOSE_IDENTITY, Ability.CLONE, Ability.RESTART_IN_TURN}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
     | ({Ability.START_CLOCK} if find_libfaketime() else set())
 )

@@ -4,7 +4,7 @@ namespaces, containers.
 A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
 nemesis's. Every method returns once the deed is done, not once its consequences have shown.
 
-The abilities of testbeds of real processes, and their means (the simulator has all but the last two):
+The abilities of testbeds of real processes, and their means (the simulator has all but the last three):
 
 | ability | processes on loopback | in network namespaces |
 |---|---|---|
@@ -18,6 +18,7 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 | flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
 | roll-back | the node's files are copied, and replaced by that copy | the same |
 | lose-identity | the node's meta.properties is emptied, or of another cluster, for one start | the same |
+| clone | a second process with a copy of the node's folders, at another address | no |
 | restart-in-turn | `raftlog cluster restart` (`restart_in_turn.py`) | no |
 """
 
@@ -66,6 +67,7 @@ class Ability(StrEnum):
     LOG_TROUBLE = "log-trouble"
     START_CLOCK = "start-clock"
     LOSE_IDENTITY = "lose-identity"
+    CLONE = "clone"
     RESTART_IN_TURN = "restart-in-turn"
 
 
@@ -183,6 +185,12 @@ class Testbed(Protocol):
     async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
         """Start a stopped node with an empty meta.properties, or another cluster's, and put its own back when it has
         ended. A node that does not refuse that, or does not name the folder, is a violation."""
+
+    async def start_clone(self, node_id: int) -> None:
+        """Start a second process of a running node, with a copy of its folders."""
+
+    async def end_clone(self, node_id: int) -> None:
+        """Kill it. A clone that has become ready, or has not logged that it is a copy, is a violation."""
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         """Let a node's wall clock jump, relative to the true time."""

@@ -32,6 +32,7 @@ class ModelTestbed:
         self.logs = dict.fromkeys(self.nodes, 0.0)
         self.out_of_sync: set[int] = set()
         self.copies: set[int] = set()
+        self.clones: set[int] = set()
         self.deeds: list[tuple[str, int]] = []
 
     async def view(self) -> ClusterState:
@@ -134,6 +135,14 @@ class ModelTestbed:
     async def start_without_identity(self, node_id: int, *, foreign: bool) -> None:
         assert node_id not in self.running, "a running node's identity is taken away"
         self._note("start_without_identity", node_id)
+
+    async def start_clone(self, node_id: int) -> None:
+        assert node_id in self.running, "a clone is a second process"
+        self._note("start_clone", node_id)
+        self.clones.add(node_id)
+
+    async def end_clone(self, node_id: int) -> None:
+        self.clones.discard(node_id)
 
     async def set_clock(self, node_id: int, offset_ms: int) -> None:
         if offset_ms:

@@ -45,7 +45,7 @@ def test_a_fault_does_something_and_its_healing_undoes_it(name):
 
 def test_there_are_the_faults_that_suites_name():
     """The vocabulary is that of the command line, of HTTP and of suites: it does not shrink."""
-    assert len(FAULTS) == 37
+    assert len(FAULTS) == 38
     assert DESTROYING == ["flip-bit", "wipe-follower", "roll-back-follower"]
 
 
