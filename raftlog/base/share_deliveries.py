@@ -61,7 +61,10 @@ class RecordNow(msgspec.Struct):
 
 
 class DeliveryEvent(msgspec.Struct):
-    """A delivery that ended. `end`: acknowledged, lock_over, session_over, leader_over or by_hand; `state`: from then on."""
+    """A delivery that ended. `state`: from then on.
+
+    `end`: acknowledged, lock_over, session_over, leader_over or by_hand.
+    """
 
     member_id: str
     delivery_count: int

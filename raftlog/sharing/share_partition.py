@@ -14,6 +14,7 @@ once it is fenced, and makes another from what the coordinator has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
@@ -308,9 +309,10 @@ class SharePartition:
         self.expire(now)
         start_offset, end_offset = self.start_offset, self.end_offset
         begins, ends = max(first_offset, start_offset), min(last_offset + 1, end_offset)
-        found = dict.fromkeys(ByHand._fields, 0)
-        found["done"] = max(0, min(last_offset + 1, start_offset) - first_offset)
-        found["not_fetched"] = max(0, last_offset + 1 - max(first_offset, end_offset))
+        found = Counter(
+            done=max(0, min(last_offset + 1, start_offset) - first_offset),
+            not_fetched=max(0, last_offset + 1 - max(first_offset, end_offset)),
+        )
         changed: list[InFlightRange] = []
         for _, each in self._ranges.cut([(begins, ends)]) if begins < ends else ():
             outcome = self._outcome_by_hand(each, type_)

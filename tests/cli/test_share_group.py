@@ -119,7 +119,7 @@ def test_wrong_usage_is_said_to_be(arguments: tuple[str, ...]) -> None:
 
 
 def test_records_of_a_share_group_are_released_and_archived_by_hand(raftlog: CommandLine, ten: str) -> None:
-    """What a member holds goes back, or to nobody any more; text that names no partition is refused."""
+    """What a member holds goes back, or is never delivered again; text that names no partition is refused."""
     group = f"hand-{ten}"
     raftlog.rows("share-group", "reset", group, "-t", ten, "--to-earliest", "--execute")
     member = ShareConsumer({"bootstrap.servers": raftlog.bootstrap, "group.id": group})

@@ -122,8 +122,8 @@ def test_a_hand_that_reaches_the_wrong_broker_or_group_changes_nothing() -> None
         other = next(each for each in cluster.nodes if each != a.leader)
         with pytest.raises(NotLeaderOrFollower):
             await by_hand(cluster, other, None, rejects=True)
-        with pytest.raises(ResourceNotFound, match="has not begun to read"):
-            await by_hand(cluster, a.leader, None, rejects=True, group="none")
+        with pytest.raises(ResourceNotFound, match="group none-1 has not begun"):
+            await by_hand(cluster, a.leader, None, rejects=True, group="none-1")
         assert len(share_partitions(cluster, a.leader)) == 1
         assert await by_hand(cluster, a.leader, None, rejects=True) == {}
 

@@ -464,7 +464,7 @@ def test_an_operator_releases_what_a_member_holds() -> None:
 
 
 def test_an_operator_archives_what_members_hold_and_what_is_available_again() -> None:
-    """Like a rejected record: nobody gets it again, and it waits for its dead letter if there is a topic for them."""
+    """Like a rejected record: no member gets it again, and it waits for its dead letter if there is a topic."""
     for limits, state in ((LIMITS, "ARCHIVED"), (LIMITS._replace(has_dead_letters=True), "ARCHIVING")):
         partition = SharePartition(0, limits=limits)
         acquire(partition, batches_of(0, 6))
@@ -496,7 +496,7 @@ def test_what_an_operator_cannot_change_is_counted() -> None:
 
 
 def test_a_hand_that_changes_nothing_waits_for_the_write_of_one_before() -> None:
-    """An operator who repeats a request without an answer is answered once its change is written."""
+    """A request that is repeated after a lost answer is answered once its change is written."""
     partition = SharePartition(0, limits=LIMITS)
     acquire(partition, batches_of(0, 2))
     partition.acknowledge_by_hand(REJECT, 0, 0, now=1.0)

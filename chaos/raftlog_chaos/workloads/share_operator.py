@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
 from raftlog.base.share_deliveries import HandAcknowledgement, HandOutcome
@@ -32,7 +32,7 @@ class ShareOperator:
         *,
         leader: Callable[[ShareGroupModel], BrokerContext | None],
         reign: Callable[[ShareGroupModel, BrokerContext], Reign],
-        start: Callable[[BrokerContext, object], asyncio.Task[HandOutcome]],
+        start: Callable[[BrokerContext, Coroutine[Any, Any, HandOutcome]], asyncio.Task[HandOutcome]],
         chance: random.Random,
     ) -> None:
         self.stopping = False

@@ -38,7 +38,7 @@ class ShareOffsets(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RecordsByHand(msgspec.Struct):
-    """The numbers of offsets, which together are those that were asked for.
+    """The numbers of offsets, which together are as many as were named.
 
     `released`: their locks ended, and they are available. `archived`: they are not delivered again; records that are
     released after their last delivery are among them. `available`: unchanged, as no member held them; to archive, as
@@ -124,7 +124,7 @@ PARTITION: Final = "/v1/share-groups/{share_group_id}/topics/{topic_name}/partit
 RIGHTS: Final = Demanded(
     (Right(Operation.READ, GROUP, "share_group_id"), Right(Operation.READ, TOPIC, "topic_name"))
 )
-"""Those of a member, which may do the same to records that it holds."""
+"""The rights of a member, which may do the same to records that it holds."""
 
 ROUTES: Final = (
     Route(
