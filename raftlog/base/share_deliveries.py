@@ -1,4 +1,4 @@
-"""The deliveries of a share group's records, which brokers send to the node that asks for them. Values only.
+"""The deliveries of a share group's records, between the node that is asked over HTTP and brokers. Values only.
 
 Times are wall clocks of the sending broker in ms.
 """
@@ -61,7 +61,10 @@ class RecordNow(msgspec.Struct):
 
 
 class DeliveryEvent(msgspec.Struct):
-    """A delivery that ended. `end`: acknowledged, lock_over, session_over or leader_over; `state`: from then on."""
+    """A delivery that ended. `state`: from then on.
+
+    `end`: acknowledged, lock_over, session_over, leader_over or by_hand.
+    """
 
     member_id: str
     delivery_count: int
@@ -89,3 +92,26 @@ class DeliveriesAnswer(msgspec.Struct):
     """The client id and the host of each member in `events` that is known."""
     dead_letter_topic: str = ""
     """Empty: there is none."""
+
+
+class HandAcknowledgement(msgspec.Struct):
+    """An operator's word on the records of a partition: release them, or with `rejects` archive them.
+
+    Both offsets are inclusive. None: all in flight.
+    """
+
+    topic_id: UUID
+    partition: int
+    rejects: bool
+    offsets: tuple[int, int] | None = None
+
+
+class HandOutcome(msgspec.Struct):
+    """The numbers of offsets that became or were each of these (`sharing.delivery.ByHand`)."""
+
+    released: int
+    archived: int
+    available: int
+    pending: int
+    done: int
+    not_fetched: int

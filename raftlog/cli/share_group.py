@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
@@ -189,6 +190,45 @@ def why(
     if rows:
         print()
         print_rows(rows, form, fold=True)
+
+
+Records = Annotated[str, typer.Argument(metavar="TOPIC:PARTITION[:FIRST[-LAST]]")]
+
+
+@http_verb(share_group, "release", prints_rows=True)
+def release(api: HttpApi, name: Id, records: Records, *, form: Form) -> None:
+    """End the locks that members have on records, so that other members get them.
+
+    Without offsets: all that the group has in flight in the partition. The former holders can acknowledge them no more.
+    """
+    _print_by_hand(api, name, records, "release", form)
+
+
+@http_verb(share_group, "archive", prints_rows=True)
+def archive(api: HttpApi, name: Id, records: Records, *, form: Form) -> None:
+    """Archive records for good, as if a member had rejected them: they get dead letters if the group has a topic.
+
+    Without offsets: all that were delivered and are in flight in the partition.
+    """
+    _print_by_hand(api, name, records, "archive", form)
+
+
+def _print_by_hand(api: HttpApi, name: str, records: str, action: str, form: Form) -> None:
+    topic, partition, offsets = read_records(records)
+    path = f"/v1/share-groups/{quote(name, safe='')}/topics/{quote(topic, safe='')}/partitions/{partition}"
+    found = api.ask("POST", f"{path}/{action}", offsets)
+    counts = ("released", "archived", "available", "pending", "done", "not_fetched")
+    print_object({"topic": topic, "partition": partition} | {each: found[each] for each in counts}, form)
+
+
+def read_records(text: str) -> tuple[str, int, dict[str, int]]:
+    """Return the topic, the partition and the offsets of TOPIC:PARTITION[:FIRST[-LAST]]. Raise Failure."""
+    found = re.fullmatch(r"([^:]+):(\d{1,10})(?::(\d{1,19})(?:-(\d{1,19}))?)?", text, re.ASCII)
+    if found is None:
+        raise Failure(f"{text}: expected TOPIC:PARTITION[:FIRST[-LAST]], as jobs:0:17-19", exits.USAGE)
+    topic, partition, *offsets = found.groups()
+    named = zip(("first_offset", "last_offset"), offsets, strict=True)
+    return topic, int(partition), {field: int(each) for field, each in named if each is not None}
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ def _field(kafka_type: str, default: Any, number: int) -> Any:
 
 
 _OWN: Final = {
+    "AlterShareGroupOffsetsRequest": (("by_hand", bytes, _field("bytes", b"", 0)),),
+    "AlterShareGroupOffsetsResponse": (("by_hand", bytes, _field("bytes", b"", 0)),),
     "DeleteShareGroupStateRequest": (("state_epoch", i32, _field("int32", i32(INT_MAX), 0)),),
     "DescribeGroupsRequest": (("tell_history", bool, _field("bool", False, 0)),),
     "DescribeGroupsResponse": (("history", bytes, _field("bytes", b"", 0)),),
@@ -46,6 +48,8 @@ ignored. `last_sequence` and `last_timestamp`: of the last batch that their prod
 `state_epoch`: only states of lower epochs are deleted.
 
 `tell_history`: whether to return the history of the only requested group. `history`: its `GroupHistoryAnswer` as JSON.
+
+`by_hand`: a `HandAcknowledgement` as JSON, in place of topics, and its `HandOutcome`.
 
 `about_deliveries`: a `DeliveriesQuestion` as JSON, in place of groups. `deliveries`: its `DeliveriesAnswer`.
 """

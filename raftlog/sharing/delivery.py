@@ -119,6 +119,22 @@ class Acknowledgement(NamedTuple):
     types: Sequence[AcknowledgeType]
 
 
+class ByHand(NamedTuple):
+    """The offsets of a range that an operator has released or archived, counted by what became of them.
+
+    `available`: they were not held; to archive, no delivery of them is known. `pending`: their member has acknowledged
+    them, and that counts. `done`: they were accepted or archived before. `not_fetched`: behind the end offset.
+    """
+
+    released: int = 0
+    archived: int = 0
+    """Also released records that are out of deliveries."""
+    available: int = 0
+    pending: int = 0
+    done: int = 0
+    not_fetched: int = 0
+
+
 class StateWrite(NamedTuple):
     """A change of a share partition's state, to be written by its share coordinator.
 

@@ -28,6 +28,8 @@ class DeliveryEnd(StrEnum):
     SESSION_OVER = "session_over"
     LEADER_OVER = "leader_over"
     """Another broker leads, or this one begins again from the written state."""
+    BY_HAND = "by_hand"
+    """An operator released or archived the record."""
 
 
 class EndedDelivery(NamedTuple):

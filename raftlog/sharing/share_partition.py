@@ -4,8 +4,9 @@ A change by a member takes two steps. `acknowledge` notes it as pending. `take_w
 write for the share coordinator, and `complete` makes them real, or takes them back. At most a single write is under
 way, so later acknowledgements go with the next write. A write has the start offset as it will be after it.
 
-Locks that expire, and the locks of a session that ends, are given up at once. Their delivery counts go with the next
-write. A member that acknowledged in time keeps its pending change, and its lock if the change is taken back.
+Locks that expire, the locks of a session that ends, and those that an operator takes away are given up at once. Their
+delivery counts go with the next write. A member that acknowledged in time keeps its pending change, and its lock if the
+change is taken back.
 
 The machine knows no time, log or coordinator: `now` is in seconds of a clock that does not go back. Its owner drops it
 once it is fenced, and makes another from what the coordinator has.
@@ -13,6 +14,7 @@ once it is fenced, and makes another from what the coordinator has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
@@ -27,6 +29,7 @@ from raftlog.sharing.delivery import (
     AcknowledgeType,
     Acquired,
     AcquireRequest,
+    ByHand,
     DeliveryState,
     FetchedBatch,
     ShareLimits,
@@ -294,13 +297,55 @@ class SharePartition:
             DeliveryEnd.SESSION_OVER,
         )
 
-    def _release(self, held: Iterable[InFlightRange], end: DeliveryEnd) -> bool:
+    def acknowledge_by_hand(
+        self, type_: AcknowledgeType, first_offset: int, last_offset: int, *, now: float
+    ) -> tuple[ByHand, int | None]:
+        """Release or reject records for an operator, whichever members hold them. `type_`: RELEASE or REJECT.
+
+        It takes effect at once, and members that held them can acknowledge them no more. Available records are rejected
+        only after a delivery: others may be aborted or deleted, so they must not get dead letters. Return the number of
+        the write after which this may be answered, or None if it may be at once.
+        """
+        self.expire(now)
+        start_offset, end_offset = self.start_offset, self.end_offset
+        begins, ends = max(first_offset, start_offset), min(last_offset + 1, end_offset)
+        found = Counter(
+            done=max(0, min(last_offset + 1, start_offset) - first_offset),
+            not_fetched=max(0, last_offset + 1 - max(first_offset, end_offset)),
+        )
+        changed: list[InFlightRange] = []
+        for _, each in self._ranges.cut([(begins, ends)]) if begins < ends else ():
+            outcome = self._outcome_by_hand(each, type_)
+            found[outcome] += each.end_offset - each.first_offset
+            if outcome in ("released", "archived"):
+                changed.append(each)
+        self._release(changed, DeliveryEnd.BY_HAND, type_)
+        self._ranges.join(begins, ends)
+        return ByHand(**found), self._last_write()
+
+    def _outcome_by_hand(self, each: InFlightRange, type_: AcknowledgeType) -> str:
+        """Return the field of `ByHand` that counts these records."""
+        was_delivered = each.is_available and each.delivery_count > 0
+        if each.is_held or (was_delivered and type_ is AcknowledgeType.REJECT):
+            state = self._state_after(type_, each.delivery_count)
+            return "released" if state is DeliveryState.AVAILABLE else "archived"
+        if each.is_available:
+            return "available"
+        return "pending" if each.state is DeliveryState.ACQUIRED else "done"
+
+    def _release(
+        self,
+        held: Iterable[InFlightRange],
+        end: DeliveryEnd,
+        type_: AcknowledgeType = AcknowledgeType.RELEASE,
+    ) -> bool:
         changed = [(each.first_offset, each.end_offset, each) for each in held]
         for first_offset, end_offset, each in changed:
-            state = self.limits.state_after_release(each.delivery_count)
+            state = self._state_after(type_, each.delivery_count)
             count = end_offset - first_offset
+            is_out = type_ is AcknowledgeType.RELEASE and state is not DeliveryState.AVAILABLE
             self._counts.lock_timeouts += count if end is DeliveryEnd.LOCK_OVER else 0
-            self._counts.archived += count if state is not DeliveryState.AVAILABLE else 0
+            self._counts.archived += count if is_out else 0
             self._settle(each, state, end)
             self._released.append((first_offset, end_offset))
         if changed:
@@ -315,19 +360,19 @@ class SharePartition:
                 self._settle(each, DeliveryState.AVAILABLE, DeliveryEnd.LEADER_OVER)
 
     def _settle(self, each: InFlightRange, state: DeliveryState, end: DeliveryEnd) -> None:
-        """End a delivery."""
-        assert each.member_id is not None
-        self._ended.append(
-            EndedDelivery(
-                each.first_offset,
-                each.end_offset - 1,
-                each.delivery_count,
-                each.member_id,
-                each.acquired_at,
-                end,
-                state,
+        """End a delivery, or archive available records."""
+        if each.member_id is not None:
+            self._ended.append(
+                EndedDelivery(
+                    each.first_offset,
+                    each.end_offset - 1,
+                    each.delivery_count,
+                    each.member_id,
+                    each.acquired_at,
+                    end,
+                    state,
+                )
             )
-        )
         each.settle(state)
         self._may_archive |= state is DeliveryState.ARCHIVING
         if state is DeliveryState.AVAILABLE:
@@ -404,6 +449,12 @@ class SharePartition:
     def has_changes(self) -> bool:
         """Whether there are changes that no write has yet."""
         return bool(self._pending or self._released or self._is_start_due or self._planned)
+
+    def _last_write(self) -> int | None:
+        """Return the number of the write after which all changes are written; None if they are."""
+        if self.has_changes:
+            return self._next_write
+        return None if self._writing is None else self._writing.number
 
     def take_write(self) -> StateWrite | None:
         """Return all changes since the last write; None if there are none, or a write is under way."""

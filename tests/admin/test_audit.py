@@ -10,7 +10,7 @@ from raftlog.admin.caller import NOBODY
 from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call
 from raftlog.testing.cluster import AdminCluster
-from tests.admin.conftest import Api
+from tests.admin.conftest import Api, Queue
 from tests.kit.waits import until
 
 
@@ -96,3 +96,17 @@ def test_long_list_of_names_is_counted() -> None:
     call = Call(nothing, nothing, "", {}, nothing, nothing, nothing, "id", Limits(), NOBODY)
     record_parts(call, [f"t-{each:04}" for each in range(MOST_NAMED + 5)], [])
     assert call.audit["done"][-2:] == [f"t-{MOST_NAMED - 1:04}", "and 5 more"]
+
+
+def test_records_that_are_archived_by_hand_are_audited_with_their_offsets(
+    cluster: AdminCluster, queue: Queue
+) -> None:
+    """With the number that was changed; a refused request says why."""
+    queue.reset("earliest", partition_ids=[0])
+    path = f"/v1/share-groups/{queue.group}/topics/{queue.topic}/partitions/0/archive"
+    line = audited(cluster, queue.node, "POST", path, {"first_offset": 2, "last_offset": 3})
+    assert (line["operation"], line["outcome"]) == ("archive_share_records", "done")
+    assert (line["group"], line["topic"], line["partition"]) == (queue.group, queue.topic, 0)
+    assert (line["offsets"], line["released"], line["archived"]) == ([2, 3], 0, 0)
+    refused = audited(cluster, queue.node, "POST", path, {"first_offset": 3, "last_offset": 2})
+    assert refused["outcome"] == "last_offset 2 is before first_offset 3"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka import ShareConsumer
+from confluent_kafka import Message, ShareConsumer
 
 from raftlog.cli import exits
 from tests.cli.live import CommandLine, invoke
@@ -116,3 +116,34 @@ def test_wrong_usage_is_said_to_be(arguments: tuple[str, ...]) -> None:
     """Before any cluster is asked."""
     code, out, said = invoke("share-group", *arguments)
     assert (code, out) == (exits.USAGE, "") and said.count("\n") == 1
+
+
+def test_records_of_a_share_group_are_released_and_archived_by_hand(raftlog: CommandLine, ten: str) -> None:
+    """What a member holds goes back, or is never delivered again; text that names no partition is refused."""
+    group = f"hand-{ten}"
+    raftlog.rows("share-group", "reset", group, "-t", ten, "--to-earliest", "--execute")
+    member = ShareConsumer({"bootstrap.servers": raftlog.bootstrap, "group.id": group})
+    member.subscribe([ten])
+    held: list[Message] = []
+    try:
+        until(lambda: held.extend(member.poll(0.5)) or held, "the member has records")
+        first = held[0]
+        records = f"{ten}:{first.partition()}"
+
+        def by_hand(action: str, what: str) -> dict[str, int]:
+            found = json.loads(raftlog("share-group", action, group, what, "-J").stdout)
+            return {name: found[name] for name in ("released", "archived", "available") if found[name]}
+
+        assert by_hand("release", f"{records}:{first.offset()}") == {"released": 1}
+        assert by_hand("release", f"{records}:{first.offset()}-{first.offset()}") == {"available": 1}
+        assert by_hand("archive", f"{records}:{first.offset()}") == {"archived": 1}
+        assert by_hand("archive", records)["archived"] == sum(
+            each.partition() == first.partition() for each in held[1:]
+        )
+        assert "not fetched" in raftlog("share-group", "release", group, records).stdout
+    finally:
+        member.close()
+    for text in (ten, f"{ten}:x", f"{ten}:0:5-", f"{ten}:0:-5", ":0"):
+        assert raftlog("share-group", "archive", group, text).returncode == exits.USAGE
+    assert raftlog("share-group", "archive", group, f"{ten}:0:5-4").returncode == exits.FAILED
+    assert raftlog("share-group", "archive", group, f"{ten}:99").returncode == exits.NOT_FOUND

@@ -100,6 +100,11 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "queues": ("queues", QUEUE, None),
     "queue": (f"queues/{QUEUE}", "In flight", None),
     "reset of a queue": (f"queues/{QUEUE}", "In flight", press("Reset offsets")),
+    "archive of a queue": (
+        f"queues/{QUEUE}",
+        "In flight",
+        press(f"Archive records of {TOPIC}, partition 0"),
+    ),
     "record of a queue": (f"queues/{QUEUE}/{TOPIC}/0/0", "Headers", None),
     "transactions": ("transactions", "No hanging transactions.", None),
     "groups of a topic": (f"topics/{TOPIC}/groups", GROUP, None),

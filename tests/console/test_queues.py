@@ -61,6 +61,34 @@ def test_queue_shows_what_is_held_and_the_story_of_a_record(
         second.close()
 
 
+def test_queue_releases_and_archives_records_by_hand(
+    page: Any, own_cluster: AdminCluster, topic: str
+) -> None:
+    """The dialog says what will be, and the page what was done; a record's own page names its offset."""
+    with working(own_cluster, topic, topic, client_id="holder") as worker:
+        worker.take(4)
+        page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}")
+        dialog = page.get_by_role("dialog")
+        page.get_by_role("button", name=f"Release records of {topic}, partition 0").click()
+        dialog.get_by_text(f"All that is in flight of {topic}, partition 0. Members that hold").wait_for()
+        dialog.locator("[name=first]").fill("2")
+        dialog.locator("[name=last]").fill("1")
+        assert dialog.get_by_role("button", name="Release", exact=True).is_disabled()
+        dialog.locator("[name=last]").fill("3")
+        dialog.get_by_text(f"2 offsets from 2 on of {topic}, partition 0.").wait_for()
+        dialog.get_by_role("button", name="Release", exact=True).click()
+        page.get_by_text(f"{topic}, partition 0: 2 released.").wait_for()
+        page.get_by_text("2 held").wait_for()
+        page.get_by_role("table", name="In flight").get_by_role("link", name="0", exact=True).click()
+        page.get_by_text("holder (127.0.0.1) holds offset 0").wait_for()
+        page.get_by_role("button", name=f"Archive offset 0 of {topic}, partition 0").click()
+        dialog.get_by_text("Offset 0 of").wait_for()
+        dialog.get_by_role("button", name="Archive", exact=True).click()
+        page.get_by_text(f"{topic}, partition 0: 1 archived.").wait_for()
+        page.get_by_text("an operator took it from holder (127.0.0.1), and the record is given up").wait_for()
+        worker.member.leave()
+
+
 def test_queue_without_members_is_moved_and_deleted(page: Any, own_cluster: AdminCluster, topic: str) -> None:
     """As the offsets of a consumer group are: with a preview, and by its typed name."""
     page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}")

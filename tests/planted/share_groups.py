@@ -22,7 +22,15 @@ from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCo
 from raftlog.coordinator.share_state.share_state_replay import ShareStateReplay
 from raftlog.coordinator.share_state.share_state_requests import WriteState
 from raftlog.replication.partition import Partition
-from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType, DeliveryState, ShareLimits, StateBatch
+from raftlog.sharing.delivery import (
+    Acknowledgement,
+    AcknowledgeType,
+    ByHand,
+    DeliveryState,
+    ShareLimits,
+    StateBatch,
+)
+from raftlog.sharing.delivery_history import DeliveryEnd
 from raftlog.sharing.in_flight import InFlightRange, InFlightRanges
 from raftlog.sharing.share_partition import SharePartition
 from raftlog_chaos.scenarios.share_groups import share_groups as play
@@ -356,9 +364,70 @@ def wake_for_nothing_new(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(share_reader.ShareReader, "_has_nothing", lambda reader, partition: partition is not None)
 
 
+def answer_a_hand_before_the_write(patch: pytest.MonkeyPatch) -> None:
+    """An operator is answered when records are archived in memory, before the share coordinator has it."""
+
+    async def acknowledge(
+        led: LedSharePartition, type_: AcknowledgeType, offsets: tuple[int, int] | None
+    ) -> ByHand:
+        assert offsets is not None
+        found, _ = led.machine.acknowledge_by_hand(type_, *offsets, now=led._now())
+        led._settle()
+        return found
+
+    patch.setattr(LedSharePartition, "acknowledge_by_hand", acknowledge)
+
+
+def leave_the_lock_that_a_hand_took(patch: pytest.MonkeyPatch) -> None:
+    """A record that an operator releases stays with its member."""
+    release = SharePartition._release
+
+    def release_others(machine: SharePartition, held: Iterable[InFlightRange], *rest: Any) -> bool:
+        is_by_hand = rest == (DeliveryEnd.BY_HAND, AcknowledgeType.RELEASE)
+        return release(machine, () if is_by_hand else held, *rest)
+
+    patch.setattr(SharePartition, "_release", release_others)
+
+
+def archive_by_hand_without_letters(patch: pytest.MonkeyPatch) -> None:
+    """A record that an operator archives gets no dead letter."""
+    release = SharePartition._release
+
+    def release_without(machine: SharePartition, held: Iterable[InFlightRange], *rest: Any) -> bool:
+        limits = machine.limits
+        if rest == (DeliveryEnd.BY_HAND, AcknowledgeType.REJECT):
+            machine.limits = limits._replace(has_dead_letters=False)
+        changed = release(machine, held, *rest)
+        machine.limits = limits
+        return changed
+
+    patch.setattr(SharePartition, "_release", release_without)
+
+
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
+MACHINE = "tests/sharing/test_share_partition.py"
+
 PLANTS = [
+    Plant(
+        "share-hand-answered-unwritten", "KIP-932 archived again", play, answer_a_hand_before_the_write, 6.0
+    ),
+    Plant(
+        "share-hand-leaves-the-lock",
+        "KIP-932 locks",
+        play,
+        leave_the_lock_that_a_hand_took,
+        6.0,
+        test=f"{MACHINE}::test_an_operator_releases_what_a_member_holds",
+    ),
+    Plant(
+        "share-hand-without-letters",
+        "KIP-1191 letter lost",
+        play,
+        archive_by_hand_without_letters,
+        6.0,
+        test=f"{MACHINE}::test_an_operator_archives_what_members_hold_and_what_is_available_again",
+    ),
     Plant(
         "share-passed-answered-unwritten",
         "KIP-932 accepted again",

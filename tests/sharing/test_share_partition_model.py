@@ -252,6 +252,36 @@ class Work:
             self.model.release(self.model.entries[offset])
         self.model.pass_final()
 
+    def settle_by_hand(self) -> None:
+        """Let an operator release or archive some offsets, whichever members hold them."""
+        model, rejects = self.model, self.random.random() < 0.5
+        first = self.random.randint(max(0, model.start - 3), model.end + 3)
+        last = first + self.random.randint(0, 20)
+        type_ = AcknowledgeType.REJECT if rejects else AcknowledgeType.RELEASE
+        found, number = self.machine.acknowledge_by_hand(type_, first, last, now=self.now)
+        expected = dict.fromkeys(found._fields, 0)
+        ended: list[int] = []
+        for offset in range(first, last + 1):
+            entry = model.entries.get(offset)
+            is_held = entry is not None and entry.state is ACQUIRED and entry.pending is None
+            if entry is None:
+                expected["done" if offset < model.start else "not_fetched"] += 1
+            elif is_held or (rejects and entry.state is AVAILABLE and entry.count):
+                model.release(entry)
+                entry.state = ARCHIVED if rejects else entry.state
+                expected["archived" if entry.state is ARCHIVED else "released"] += 1
+                ended += [offset] if entry.state is ARCHIVED else []
+            elif entry.state is AVAILABLE:
+                expected["available"] += 1
+            else:
+                expected["pending" if entry.state is ACQUIRED else "done"] += 1
+        assert found._asdict() == expected
+        if found.released or found.archived:
+            assert number is not None, "it is answered before it is written"
+        if number is not None:
+            self.waiting.append((number, ended))
+        model.pass_final()
+
     def delete_records(self) -> None:
         """Let the log begin later."""
         offset = self.model.start + self.random.randint(1, 8)
@@ -307,6 +337,7 @@ def test_the_ranges_behave_like_one_entry_for_each_offset(seed: int) -> None:
     steps = (
         [work.produce, work.acquire, work.acknowledge] * 4
         + [work.take_write, work.take_write, work.acknowledge_wrongly, work.end_session, work.expire]
+        + [work.settle_by_hand]
         + [lambda: work.complete(is_written=True)] * 3
         + [lambda: work.complete(is_written=False)]
     )

@@ -3,7 +3,8 @@
 `ShareGroupModel` checks that accepted records are not delivered again, and that all others are delivered until they are
 accepted, rejected or out of deliveries. Faults hit three moments: between acquire and acknowledgement, between the
 write of a share state and its response, and just after a response. Records are also deleted while they are
-locked. Wall clocks jump, which must not matter, as locks expire by the monotonic clock.
+locked. Wall clocks jump, which must not matter, as locks expire by the monotonic clock. An operator releases and
+archives records by hand all the while.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from raftlog_chaos.workloads.producer import Producer
 from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
 from raftlog_chaos.workloads.share_group_model import Reign, ShareGroupModel, withheld_in
 from raftlog_chaos.workloads.share_member import RETRY_S, ShareMember
+from raftlog_chaos.workloads.share_operator import ShareOperator
 from raftlog_chaos.workloads.share_worker import ShareWorker
 
 JOBS: Final = "jobs"
@@ -160,6 +162,19 @@ class ShareGroups(Leaving):
         )
         for index in range(partitions):
             self._produce(index)
+        self.operator = ShareOperator(
+            list(self.books.values()),
+            leader=self._leading,
+            reign=lambda book, broker: self._reign(book, host_name(broker)),
+            start=lambda broker, work: self.cluster.nodes[broker.config.node_id].host.start(work),
+            chance=self.loop.stream("operator"),
+        )
+        self.loop.host("operator").start(self.operator.run())
+
+    def _leading(self, book: ShareGroupModel) -> BrokerContext | None:
+        """Return the broker that leads the jobs of a group, if it runs."""
+        leader = self.leader_of(book)
+        return next((each for each in self._contexts() if each.config.node_id == leader), None)
 
     def _employ_worker(self, book: ShareGroupModel, name: str) -> None:
         worker = ShareWorker(
@@ -191,7 +206,7 @@ class ShareGroups(Leaving):
     def _reign(self, book: ShareGroupModel, host: str) -> Reign:
         """Return the object of a host's leadership, or None if it does not lead."""
         for context in self._contexts():
-            if f"node{context.config.node_id}" == host:
+            if host_name(context) == host:
                 for key, led in led_by(context):
                     if (key.group_id, key.partition) == (book.group, book.where[1]) and led.over is None:
                         return led
@@ -253,7 +268,7 @@ class ShareGroups(Leaving):
 
     async def just_when(self, book: ShareGroupModel) -> None:
         """Wait for a while, or until something has just happened to the records of a group."""
-        events = (book.acquired, book.acknowledging, book.answered)
+        events = (book.acquired, book.acknowledging, book.answered, book.answered_hand)
         event = self.chance.choice((*events, book.archiving) if self.has_letters else events)
         await self.moment(event, 2.0)
 
@@ -392,6 +407,8 @@ class ShareGroups(Leaving):
         await self.whole()
         for each in self.jobs:
             each.stopping = True
+        self.operator.stopping = True
+        await self.cluster.until(lambda: self.operator.done, SERVED_S, "the operator has its last answer")
         await self.cluster.until(lambda: all(each.done for each in self.jobs), SERVED_S, "all is produced")
         await self.cluster.until(
             lambda: all(map(self._is_settled, self.books.values())), SETTLED_S, "every record is settled"
@@ -477,6 +494,10 @@ class ShareGroups(Leaving):
         return found
 
 
+def host_name(context: BrokerContext) -> str:
+    return f"node{context.config.node_id}"
+
+
 def led_by(context: BrokerContext) -> list[tuple[Any, LedSharePartition]]:
     """Return the share partitions that a broker leads, with their keys; looking makes none."""
     made = context.made_share_partitions
@@ -500,5 +521,7 @@ async def share_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
         "refusal": sum(each.refused for each in scene.books.values()),
         "settled": sum(len(each.settled) for each in scene.books.values()),
         "letter": sum(each.letters for each in scene.books.values()),
+        "released-by-hand": scene.operator.released,
+        "archived-by-hand": scene.operator.archived,
     }
     return replace(report, faults={**report.faults, **scene.counts, **seen})

@@ -3,6 +3,8 @@
 - Once a member has the response that confirms ACCEPT, its record is not delivered again.
 - No record is lost. It is delivered until a member accepts or rejects it, or until its delivery limit is reached.
 - At any time, at most one member holds the lock of a record.
+- Once an operator is answered that records are archived, they are not delivered again, and each has its dead letter.
+  Once released by hand, a record cannot be acknowledged by the member that held it.
 - Under one leader, the delivery count of a record only grows. It never exceeds the limit.
 - The share partition's start offset never moves back.
 
@@ -17,9 +19,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import InvalidRecordState, InvalidRequest
+from raftlog.base.share_deliveries import HandOutcome
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import iter_headers
@@ -110,11 +114,17 @@ class ShareGroupModel:
         self.acquired = asyncio.Event()
         self.acknowledging = asyncio.Event()
         self.answered = asyncio.Event()
+        self.answered_hand = asyncio.Event()
+        """Set when an operator has an answer."""
         self.archiving = asyncio.Event()
         """Set when a record waits for its dead letter."""
         self.letters = 0
         self._kinds: dict[int, int] = {}
         """How each settled record was acknowledged; GAP where the member may not have held it any more."""
+        self._by_hand: set[int] = set()
+        """Records that an operator may have archived."""
+        self._hands: dict[int, float] = {}
+        """When an operator's last word on each record was answered; infinity before that, and without an answer."""
         self.deleted_below = 0
         """Where the log began after a deletion, which a power cut may have undone."""
         self._resets = 0
@@ -147,6 +157,8 @@ class ShareGroupModel:
             for offset in range(first_offset, last_offset + 1):
                 hold = found[offset] = Hold(member, count, reign, sent_at, now)
                 hold.locked_until, hold.over_at = sent_at + self.lock_s, now + self.lock_s
+                if self._hands.get(offset, -inf) >= sent_at:
+                    give_up(hold, sent_at)  # an operator may have taken it away before it was received
                 self._delivered(offset, hold)
         if found:
             self.acquired.set()
@@ -200,7 +212,8 @@ class ShareGroupModel:
         if code in (InvalidRecordState.code, InvalidRequest.code):
             self.refused += 1
             self.not_heard(kinds)
-            if reign is not None and holds.keys() >= kinds.keys():
+            is_by_hand = any(self._hands.get(each, -inf) >= sent_at for each in kinds)
+            if reign is not None and holds.keys() >= kinds.keys() and not is_by_hand:
                 self._check_refusal([holds[each] for each in kinds], reign, sent_at, now)
         if code:
             return
@@ -237,13 +250,59 @@ class ShareGroupModel:
             if offset not in self.settled:
                 self.settled[offset] = answered
                 is_held = answered.at < hold.locked_until and is_kept(hold, sent_at)
+                is_sure = is_held and offset not in self._by_hand
                 self._kinds[offset] = (
-                    kind if is_held else GAP
+                    kind if is_sure else GAP
                 )  # below the start offset, any word is confirmed
             if any(
                 answered.is_before(each) for each in self._holds[offset] if each.reign is not answered.reign
             ):
                 self.blame(f"{offset} was settled by a former leader, after another has delivered it")
+
+    # -- what an operator did ------------------------------------------------------------------------------
+
+    def sent_by_hand(self, offsets: range, *, rejects: bool) -> None:
+        """Note that an operator is about to release or archive records: their members may lose them."""
+        now = asyncio.get_running_loop().time()
+        for offset in offsets:
+            for hold in self._holds.get(offset, ()):
+                give_up(hold, now)
+            self.doubtful[offset] += rejects
+            self._hands[offset] = inf
+        if rejects:
+            self._by_hand.update(offsets)
+
+    def answered_by_hand(
+        self, offsets: range, found: HandOutcome, *, rejects: bool, reign: LedSharePartition, sent_at: float
+    ) -> None:
+        """Note the answer to an operator, if it says that all the records were released, or all archived.
+
+        From then on no member can acknowledge a delivery that it had before. Archived records are not delivered again.
+        """
+        now = asyncio.get_running_loop().time()
+        self._hands.update(dict.fromkeys(offsets, now))
+        self.answered_hand.set()
+        count = found.archived if rejects else found.released
+        if count != len(offsets) or self._is_void(reign):
+            return
+        for offset in offsets:
+            before = [
+                each
+                for each in self._holds.get(offset, ())
+                if each.reign is reign and each.received_at <= sent_at
+            ]
+            for hold in before:
+                hold.over_at = min(hold.over_at, now)
+            if not rejects:
+                released = max((each.count for each in before), default=0)
+                self._released[offset] = Answered(now, reign, released)
+                continue
+            answered = self.settled[offset] = Answered(now, reign, self.limit)
+            self._kinds[offset] = REJECT
+            if any(
+                answered.is_before(each) for each in self._holds.get(offset, ()) if each.reign is not reign
+            ):
+                self.blame(f"{offset} was archived by a former leader, after another has delivered it")
 
     def _check_refusal(self, holds: Sequence[Hold], reign: Reign, sent_at: float, now: float) -> None:
         """A member that has a lock, and has not given it up, must be heard."""

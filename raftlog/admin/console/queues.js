@@ -1,6 +1,7 @@
 // Share groups as queues: what waits, what members hold and how often it was delivered, and the story of one record.
 
 import { ask as request, every, get, may, path, rights } from "./api.js";
+import { buttons } from "./by_hand.js";
 import { changes, confirmTyped, failedIn, field, h, link, note, put, table, trail } from "./dom.js";
 import { milliseconds, number, plural, time } from "./format.js";
 import { reset, STATES } from "./groups.js";
@@ -81,7 +82,8 @@ async function queue(root, id, signal) {
     location.hash = `#/${["queues", id, topic.value, Number(partition.value), offset.value].map(encodeURIComponent).join("/")}`;
   } }, field("Topic", topic), field("Partition", partition), field("Offset", offset), h("button", { type: "submit", class: "primary", "aria-label": "Show history of the record" }, "Show history"));
   put(root, trail(link(["queues"], "Queues")), h("div", { class: "bar" }, h("h1", { class: "name" }, id), actions), facts, flight, members, tell);
-  const showFlight = changes(([limits, rows]) => drawFlight(flight, id, limits, rows));
+  let mayAct = false;
+  const showFlight = changes(([limits, rows, acts]) => drawFlight(flight, id, limits, rows, acts));
   const showMembers = changes((found) => drawMembers(members, found));
   every(2000, signal, async () => {
     const [found, now] = await Promise.all([get(at(id), signal), get(at(id, "in-flight"), signal)]);
@@ -89,12 +91,13 @@ async function queue(root, id, signal) {
     if (!topic.value && rows.length && document.activeElement !== topic) topic.value = rows[0].topic_name;
     const oldest = most(now.data, (each) => each.oldest_lock_ms);
     facts.textContent = [STATES[found.state] ?? found.state, plural(found.members.length, "member"), `lag ${number(sum(rows, (each) => each.lag))}`, `${number(sum(now.data, (each) => each.held))} held`, oldest && `for up to ${milliseconds(oldest)}`, `a lock lasts ${milliseconds(now.record_lock_duration_ms)}`, `at most ${plural(now.delivery_count_limit, "delivery", "deliveries")}`, now.dead_letter_topic && `dead letters in ${now.dead_letter_topic}`].filter(Boolean).join(" · ");
-    showFlight([now, rows]);
+    showFlight([now, rows, mayAct]);
     showMembers(found.members);
   }, (error) => error.status > 0 && (facts.textContent = error.message));
   try {
     const mine = await rights({ group: id }, signal);
-    if (may("READ", mine, "group")) put(actions, h("button", { type: "button", onclick: () => reset(id, at(id, "reset"), ["earliest", "latest", "timestamp", "offset"]) }, "Reset offsets"), may("DELETE", mine, "group") && h("button", { type: "button", class: "danger", onclick: () => remove(id) }, "Delete"));
+    mayAct = may("READ", mine, "group");
+    if (mayAct) put(actions, h("button", { type: "button", onclick: () => reset(id, at(id, "reset"), ["earliest", "latest", "timestamp", "offset"]) }, "Reset offsets"), may("DELETE", mine, "group") && h("button", { type: "button", class: "danger", onclick: () => remove(id) }, "Delete"));
   } catch {
     // the page above says what is wrong
   }
@@ -107,7 +110,7 @@ function joined(offsets, flight) {
   return [...found.values()].sort((one, other) => one.topic_name.localeCompare(other.topic_name) || one.partition_id - other.partition_id);
 }
 
-function drawFlight(section, id, limits, rows) {
+function drawFlight(section, id, limits, rows, acts) {
   const times = ({ delivery_count: count, records }) => h("span", { class: `times ${count >= limits.delivery_count_limit ? "bad" : count > 1 ? "warn" : ""}`, title: `${plural(records, "record")} delivered ${plural(count, "time")}` }, `${count}× `, h("b", {}, number(records)));
   put(section, h("h2", {}, "In flight"), table("In flight", [
     ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
@@ -119,6 +122,7 @@ function drawFlight(section, id, limits, rows) {
     ["Delivered", (each) => (each.deliveries ?? []).map(times), "wide names"],
     ["Oldest lock", (each) => age(each.oldest_lock_ms), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
+    acts && ["", (each) => h("div", { class: "actions" }, buttons(id, each))],
   ].filter(Boolean), rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));
 }
 
@@ -141,7 +145,9 @@ function remove(id) {
 
 function why(root, id, [topic, partition, offset], signal) {
   const body = h("div", {}, "Asking …"), record = h("section", { class: "card" }, h("h2", {}, "Record"), h("p", { class: "quiet" }, "Reading …"));
-  put(root, trail(link(["queues"], "Queues"), link(["queues", id], id)), h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), body, record);
+  const acts = h("div", { class: "actions" });
+  put(root, trail(link(["queues"], "Queues"), link(["queues", id], id)), h("div", { class: "bar" }, h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), acts), body, record);
+  rights({ group: id }, signal).then((mine) => may("READ", mine, "group") && put(acts, buttons(id, { topic_name: topic, partition_id: partition }, offset))).catch(() => {});
   const shown = (...content) => put(record, h("h2", {}, "Record"), content);
   rights({ topic }, signal).then(async (mine) => {
     if (!may("READ", { ...mine, changes: true }, "topic")) return shown(h("p", { class: "quiet" }, "You may not read the records of this topic."));

@@ -1,6 +1,9 @@
 """AlterShareGroupOffsets 0: set where a share group without members begins to read (KIP-932).
 
 The group may be new. Its former records in flight are forgotten: their leaders are fenced by the new state epoch.
+
+A node's admin API also has the leader of a partition release or archive records by hand, in a private field. Other
+clients cannot: a member's records are its own for them.
 """
 
 from __future__ import annotations
@@ -9,13 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from raftlog.base.errors import NONE, InvalidRequest, KafkaError, UnknownTopicOrPartition
+from raftlog.base.share_deliveries import HandAcknowledgement
 from raftlog.base.types import NO_OFFSET
 from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audit import Outcome
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_share_states import Outcomes
+from raftlog.broker.handlers.shared.share_by_hand import acknowledge_by_hand
 from raftlog.broker.handlers.shared.share_changes import carry_out
 from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.rights import TOPIC, among, refusal
@@ -26,7 +33,7 @@ from raftlog.metadata.features import check_share_version
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ADMIN_API, Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.ALTER_SHARE_GROUP_OFFSETS
 
@@ -35,6 +42,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Respond per partition once the share coordinators have its start offset."""
     image = broker.image()
     check_share_version(image)
+    is_admin = request.has_all_rights or request.principal == ADMIN_API
+    if is_admin and (by_hand := getattr(message, "by_hand", b"")):
+        return await _answer_by_hand(broker, request, message.group_id, by_hand)
     asked: dict[str, dict[int, int]] = {}
     started: dict[UUID, dict[int, int]] = {}
 
@@ -67,6 +77,21 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             yield _topic(make, name, it, _errors(message.group_id, it, asked[name], outcomes))
 
     return make.AlterShareGroupOffsetsResponse(error_code=NONE, throttle_time=0, responses=topics())
+
+
+async def _answer_by_hand(
+    broker: BrokerContext, request: RequestContext, group_id: str, by_hand: bytes
+) -> Any:
+    """Respond once an operator's word on records of a partition that this broker leads is written."""
+    try:
+        said = msgspec.json.decode(by_hand, type=HandAcknowledgement)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest("the acknowledgement by hand is none") from error
+    found = await acknowledge_by_hand(broker, group_id, said)
+    make = response_builders(API_KEY, request.api_version)
+    return make.AlterShareGroupOffsetsResponse(
+        error_code=NONE, throttle_time=0, responses=(), by_hand=msgspec.json.encode(found)
+    )
 
 
 def _refusal(topic: TopicState, index: int, start_offset: int) -> KafkaError | None:

@@ -40,6 +40,7 @@ from raftlog.sharing.delivery import (
     Acknowledgement,
     AcknowledgeType,
     AcquireRequest,
+    ByHand,
     DeliveryState,
     FetchedBatch,
     StateBatch,
@@ -50,7 +51,7 @@ from raftlog.sharing.share_sessions import ShareSessionKey, ShareSessions
 from raftlog_chaos.simulator import SimLoop, simulate
 
 KEY = SharePartitionKey("g", UUID(int=8), 0)
-ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 LOG = [FetchedBatch(0, 9), FetchedBatch(10, 19)]
 
 
@@ -262,6 +263,41 @@ def test_a_failed_write_fails_its_requests_only() -> None:
         leader.store.answer()
         await again
         assert leader.led.machine.start_offset == 10
+
+    run_scenario(scenario)
+
+
+def test_a_hand_is_answered_after_its_commit() -> None:
+    """The member loses the record at once. After a failed write the operator hears of it, and it is written again."""
+
+    async def scenario(leader: Leader) -> None:
+        await leader.load()
+        leader.acquire()
+
+        def by_hand(first: int) -> asyncio.Future[ByHand]:
+            return asyncio.ensure_future(leader.led.acknowledge_by_hand(REJECT, (first, first)))
+
+        first = by_hand(1)
+        await leader.pass_time()
+        assert not first.done() and leader.changes == 1
+        with pytest.raises(InvalidRecordState):
+            await leader.acknowledge(0, 1)
+        leader.store.answer(CoordinatorNotAvailable())
+        with pytest.raises(CoordinatorNotAvailable):
+            await first
+        again = by_hand(1)
+        await leader.pass_time(RETRY_S + 0.01)
+        assert not again.done() and leader.store.writes[-1].batches == (
+            StateBatch(1, 1, DeliveryState.ARCHIVED, 1),
+        )
+        leader.store.answer()
+        assert await again == ByHand(done=1)
+        rest = asyncio.ensure_future(leader.led.acknowledge_by_hand(RELEASE, None))
+        await leader.pass_time()
+        leader.store.answer(FencedLeaderEpoch())
+        with pytest.raises(FencedLeaderEpoch):
+            await rest
+        assert leader.led.over is not None
 
     run_scenario(scenario)
 
