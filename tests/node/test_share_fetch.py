@@ -210,10 +210,11 @@ def test_acknowledgements_are_checked() -> None:
             [(1, 0, [ACCEPT])],
             [(0, 2, [ACCEPT, ACCEPT])],
             [(1, 1, [ACCEPT]), (0, 0, [ACCEPT])],
-            [(0, 1, [ACCEPT]), (1, 2, [ACCEPT])],
+            [(0, 1, [ACCEPT]), (0, 2, [ACCEPT])],
             [(0, 9, [ACCEPT])],
         ):
             assert code_of(await a.acknowledge(*acks)) == InvalidRequest.code, acks
+        assert code_of(await a.acknowledge((0, 1, [ACCEPT]), (1, 2, [ACCEPT]))) == InvalidRecordState.code
         assert code_of(await b.acknowledge((0, 0, [ACCEPT]))) == InvalidRecordState.code
         assert code_of(await a.acknowledge((0, 2, [ACCEPT]))) == 0
         answer = await a.fetch((0, 9, [ACCEPT]))
