@@ -64,7 +64,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         del message  # it may be large, and the wait long
         found = await reader.read()
-        if is_first and reader.takes_bytes:
+        if is_first and reader.takes_records:
             await each_part(broker.env, session.partitions, lambda each: found.setdefault(each, Found()))
     return await _response(broker, request, group_id, outcomes, found)
 
