@@ -85,6 +85,9 @@ class Api:
     waits_for_members: bool = False
     """Whether requests wait for other members of their group. Such a request does not wait for memory, since others
     hold it. While it waits, only what the group counts is kept of it."""
+    overlaps: bool = False
+    """Whether another broker's requests on a connection are handled before earlier ones are answered. Otherwise one
+    broker has one commit under way at a time at another, for all its groups."""
 
     @property
     def name(self) -> str:

@@ -278,7 +278,8 @@ def _respond(connection: Connection, api: Api, request: RequestContext, message:
     result = _begin(connection.server.broker, api, request, message)
     if inspect.iscoroutine(result):
         held = _Held(connection, 0 if api.waits_for_members else size)
-        _answer_later(connection, request, result, held)
+        overlaps = api.overlaps and request.peer_broker_id is not None
+        _answer_later(connection, request, result, held, overlaps=overlaps)
     elif result is not None:
         connection.responses.add((_throttled(connection, request, _encode(request, result)),))
 
@@ -319,9 +320,11 @@ def _answer_later(
     held: _Held,
     *,
     room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
+    overlaps: bool = False,
 ) -> None:
     """Keep the request's place, run the work while holding `room`, and respond with its result."""
     slot = Slot(connection)
+    slot.overlaps = overlaps
     connection.responses.hold(slot)
     connection.spawn(_conclude(slot, request, work, held, room))
 

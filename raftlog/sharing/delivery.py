@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from raftlog.base.errors import InvalidRequest
 from raftlog.sharing.dead_letter import DeadLetters
 
 MIN_THROTTLED_DELIVERIES: Final = 2
@@ -133,6 +134,21 @@ class ByHand(NamedTuple):
     pending: int = 0
     done: int = 0
     not_fetched: int = 0
+
+
+def check_batches(acknowledgements: Sequence[Acknowledgement]) -> None:
+    """Raise InvalidRequest unless ranges are in order, each with one type for all its offsets or one for each.
+
+    As in Apache Kafka, a range may begin at the last offset of the range before it; the record's state decides then.
+    """
+    before = -1
+    for first_offset, last_offset, types in acknowledgements:
+        count = last_offset - first_offset + 1
+        if count < 1 or len(types) not in (1, count):
+            raise InvalidRequest("an acknowledgement has one type for all its offsets, or one for each")
+        if first_offset < before:
+            raise InvalidRequest("acknowledgement batches must be in order, and not overlap")
+        before = last_offset
 
 
 class StateWrite(NamedTuple):

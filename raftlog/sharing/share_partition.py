@@ -226,21 +226,25 @@ class SharePartition:
     ) -> int | None:
         """Note a member's acknowledgements, all or none of them. Raise InvalidRecordState, InvalidRequest.
 
+        `check_batches` has passed them. The first error counts, as in Apache Kafka.
         Return the number of the write after which they may be answered, or None if they may be at once.
         """
         self.expire(now)
-        spans = [
-            span for each in acknowledgements for span in _spans(each, self.start_offset, self.end_offset)
-        ]
-        self._check(member_id, spans)
+        spans: list[Span] = []
+        for each in acknowledgements:
+            of_each = list(_spans(each, self.start_offset, self.end_offset))
+            self._check(member_id, of_each)
+            if spans and of_each and of_each[0][0] < spans[-1][1]:
+                _drop_renewal(spans)
+            spans += of_each
         changes = [(first, end) for first, end, type_ in spans if type_ is not AcknowledgeType.RENEW]
-        for (_, _, type_), each in self._ranges.cut(spans):
+        for (_, _, type_), held in self._ranges.cut(spans):
             if type_ is AcknowledgeType.RENEW:
-                each.lock_expires_at = now + self.limits.lock_s
+                held.lock_expires_at = now + self.limits.lock_s
             else:
-                each.pending = self._state_after(type_, each.delivery_count)
-                if type_ is AcknowledgeType.RELEASE and each.pending is not DeliveryState.AVAILABLE:
-                    self._pending_counts.archived += each.end_offset - each.first_offset
+                held.pending = self._state_after(type_, held.delivery_count)
+                if type_ is AcknowledgeType.RELEASE and held.pending is not DeliveryState.AVAILABLE:
+                    self._pending_counts.archived += held.end_offset - held.first_offset
         for first, end, type_ in spans:
             counts = self._counts if type_ is AcknowledgeType.RENEW else self._pending_counts
             counts.acknowledged[type_] += end - first
@@ -267,11 +271,6 @@ class SharePartition:
 
     def _check(self, member_id: str, spans: Sequence[Span]) -> None:
         """Raise InvalidRecordState unless the member holds the locks of all these offsets."""
-        checked = self.start_offset
-        for first_offset, end_offset, _ in spans:
-            if first_offset < checked:
-                raise InvalidRequest("acknowledgement batches must be in order, and not overlap")
-            checked = end_offset
         for _, each in self._ranges.of_spans(spans):
             if not each.is_held or each.member_id != member_id:
                 raise InvalidRecordState("the member has not acquired the record, or no longer has it")
@@ -524,12 +523,20 @@ def _state_after_write(each: InFlightRange) -> DeliveryState:
     return each.state if each.pending is None else each.pending
 
 
+def _drop_renewal(spans: list[Span]) -> None:
+    """Remove the last offset, whose record is acknowledged again. Raise InvalidRecordState unless it is renewed."""
+    first_offset, end_offset, type_ = spans.pop()
+    if type_ is not AcknowledgeType.RENEW:
+        raise InvalidRecordState("the record is acknowledged twice in a request")
+    if first_offset < end_offset - 1:
+        spans.append((first_offset, end_offset - 1, type_))
+
+
 def _spans(acknowledgement: Acknowledgement, start_offset: int, end_offset: int) -> Iterator[Span]:
     """Yield the runs of one type; what is below `start_offset` needs no acknowledgement any more."""
     first_offset, last_offset, types = acknowledgement
-    count = last_offset - first_offset + 1
-    if count < 1 or len(types) not in (1, count):
-        raise InvalidRequest("an acknowledgement has one type for all its offsets, or one for each")
+    if first_offset >= start_offset == end_offset:
+        raise InvalidRecordState("no record is acquired")
     if last_offset >= end_offset:
         raise InvalidRequest("offsets past the acquired records cannot be acknowledged")
     if last_offset < start_offset:

@@ -25,8 +25,11 @@ from raftlog.replication.partition import Partition
 from raftlog.sharing.delivery import (
     Acknowledgement,
     AcknowledgeType,
+    Acquired,
+    AcquireRequest,
     ByHand,
     DeliveryState,
+    FetchedBatch,
     ShareLimits,
     StateBatch,
 )
@@ -404,6 +407,49 @@ def archive_by_hand_without_letters(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharePartition, "_release", release_without)
 
 
+def wait_for_removed_records(patch: pytest.MonkeyPatch) -> None:
+    """Available records that compaction has removed stay in flight, so the group waits for them for ever."""
+    acquire = SharePartition.acquire
+
+    def from_the_first_batch(
+        machine: SharePartition,
+        request: AcquireRequest,
+        batches: Sequence[FetchedBatch],
+        *,
+        fetch_offset: int,
+        now: float,
+    ) -> list[Acquired]:
+        first_offset = batches[0].first_offset if batches else fetch_offset
+        return acquire(machine, request, batches, fetch_offset=min(first_offset, machine.end_offset), now=now)
+
+    patch.setattr(SharePartition, "acquire", from_the_first_batch)
+
+
+def archive_what_is_locked(patch: pytest.MonkeyPatch) -> None:
+    """Records that compaction has removed are archived though a member has their locks, and it is refused."""
+
+    def archive(machine: SharePartition, first_offset: int, end_offset: int) -> None:
+        if first_offset >= end_offset:
+            return
+        machine._ranges.extend(end_offset)
+        for _, each in machine._ranges.cut([(first_offset, end_offset)]):
+            if each.is_available or each.is_held:
+                each.settle(DeliveryState.ARCHIVED)
+        machine._ranges.join(first_offset, end_offset)
+
+    patch.setattr(SharePartition, "_archive", archive)
+
+
+def be_sure(patch: pytest.MonkeyPatch) -> None:
+    """A fetch that could not see all partitions is over without another look, though their records can be read."""
+    patch.setattr(
+        share_reader.ShareReader,
+        "_is_unsure",
+        property(lambda reader: False, lambda reader, is_unsure: None),
+        raising=False,
+    )
+
+
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
 MACHINE = "tests/sharing/test_share_partition.py"
@@ -498,6 +544,9 @@ PLANTS = [
     Plant("share-archived-again", "KIP-932 rejected again", play, take_archived_for_available, 6.0),
     Plant("share-waits-for-deleted", "KIP-932 retention", play, wait_for_deleted_records, 6.0),
     Plant("share-deleted-delivered", "KIP-932 retention", play, deliver_deleted_records, 6.0),
+    Plant("share-waits-for-removed", "KIP-932 compaction", play, wait_for_removed_records, 6.0),
+    Plant("share-removed-refused", "KIP-932 compaction", play, archive_what_is_locked, 6.0),
+    Plant("share-surely-nothing", "KIP-932 record late", play, be_sure, 6.0),
     Plant("share-renewed-for-ever", "KIP-1222", play, renew_for_ever, 6.0),
     Plant("share-renewals-ignored", "KIP-1222", play, renew_nothing, 6.0),
     Plant("share-snapshots-empty", "KIP-932 accepted again", play, snapshot_without_batches, 6.0),

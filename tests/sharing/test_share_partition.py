@@ -23,6 +23,7 @@ from raftlog.sharing.delivery import (
     FetchedBatch,
     ShareLimits,
     StateBatch,
+    check_batches,
 )
 from raftlog.sharing.delivery_history import DeliveryEnd
 from raftlog.sharing.share_partition import SharePartition
@@ -190,19 +191,62 @@ def test_acknowledgements_count_all_or_none() -> None:
     acquire(partition, batches_of(0, 10))
     with pytest.raises(InvalidRequest):
         acknowledge(partition, (0, 4, ACCEPT), (8, 10, ACCEPT))
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRecordState):
         acknowledge(partition, (0, 4, ACCEPT), (4, 5, ACCEPT))
     assert partition.take_write() is None
     assert states(partition) == [(0, 10, "ACQUIRED", 1)]
 
 
-@pytest.mark.parametrize("said", [(3, 2, [ACCEPT]), (0, 3, []), (0, 3, [ACCEPT, ACCEPT])])
-def test_types_are_one_or_one_each(said: tuple[int, int, list[AcknowledgeType]]) -> None:
-    """KIP-932: INVALID_REQUEST."""
+@pytest.mark.parametrize(
+    "said",
+    [
+        [(3, 2, [ACCEPT])],
+        [(0, 3, [])],
+        [(0, 3, [ACCEPT, ACCEPT])],
+        [(0, 3, [ACCEPT]), (2, 4, [ACCEPT])],
+        [(4, 5, [ACCEPT]), (0, 3, [ACCEPT])],
+        [(-2, 0, [ACCEPT])],
+    ],
+)
+def test_batches_are_in_order_with_one_type_or_one_each(
+    said: list[tuple[int, int, list[AcknowledgeType]]],
+) -> None:
+    """INVALID_REQUEST, as in Apache Kafka (KafkaApis.validateAcknowledgementBatches)."""
+    check_batches([Acknowledgement(0, 3, [ACCEPT]), Acknowledgement(3, 4, [ACCEPT, RELEASE])])
+    with pytest.raises(InvalidRequest):
+        check_batches([Acknowledgement(*each) for each in said])
+
+
+def test_the_first_error_of_a_request_counts() -> None:
+    """A record that is not held comes before offsets that were not acquired."""
     partition = SharePartition(0, limits=LIMITS)
     acquire(partition, batches_of(0, 10))
+    with pytest.raises(InvalidRecordState):
+        acknowledge(partition, (0, 4, ACCEPT), (8, 12, ACCEPT), by="b")
     with pytest.raises(InvalidRequest):
-        partition.acknowledge("a", [Acknowledgement(*said)], now=1.0)
+        acknowledge(partition, (8, 12, ACCEPT), (13, 14, ACCEPT), by="b")
+
+
+def test_nothing_is_acknowledged_where_nothing_is_in_flight() -> None:
+    """Apache Kafka finds no batch for the offsets: INVALID_RECORD_STATE; before the start offset all is well."""
+    partition = SharePartition(5, limits=LIMITS)
+    with pytest.raises(InvalidRecordState):
+        acknowledge(partition, (5, 5, ACCEPT))
+    assert acknowledge(partition, (0, 4, ACCEPT)) is None
+
+
+def test_a_renewed_record_may_be_acknowledged_in_the_same_request() -> None:
+    """The range after the renewal begins at its last offset; any other record is acknowledged once."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 5))
+    acknowledge(partition, (0, 2, RENEW), (2, 4, ACCEPT))
+    write = partition.take_write()
+    assert write is not None
+    partition.complete(write, is_written=True)
+    assert states(partition) == [(0, 2, "ACQUIRED", 1), (2, 5, "ACKNOWLEDGED", 1)]
+    acknowledge(partition, (0, 0, RENEW), (0, 0, RENEW), (0, 1, RELEASE))
+    with pytest.raises(InvalidRecordState):
+        acknowledge(partition, (0, 0, ACCEPT))
 
 
 def test_each_offset_may_have_a_type_of_its_own() -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from typing import Any, Final
 from uuid import UUID
 
-from raftlog.base.errors import ShareSessionLimitReached
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    PolicyViolation,
+    ShareSessionLimitReached,
+)
+from raftlog.coordinator.group_memory import GROUP_BYTES
 from raftlog.protocol.codec import decode_response
 from raftlog.protocol.message_builders import request_builders
+from raftlog_chaos.attacks.facts import ask
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import Line, Target, counted, expect, for_seconds, request
 
@@ -23,6 +33,15 @@ JOINING: Final = 10
 """Connections of members that join."""
 JOINING_S: Final = 15.0
 """At each node."""
+CROWDING: Final = 20
+"""Connections of a client that joins at each of the nodes at once."""
+CROWDING_S: Final = 35.0
+CROWD_AT_ONCE: Final = 4
+"""Its joins that are under way on a connection."""
+EXPECTED: Final = frozenset(
+    f"error {error.code}"
+    for error in (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable, PolicyViolation)
+) | {"error 0"}
 AT_ONCE: Final = 20
 """Requests that are under way on a connection."""
 MOST_EPOCHS: Final = 500
@@ -186,6 +205,44 @@ def thousands_of_made_up_share_groups(target: Target) -> str:
                     line.send(b"".join(some))
                 codes += [_error(line) for line, some in zip(lines, each_lines, strict=True) for _ in some]
     return counted(codes)
+
+
+@attack("kafka", within_s=60)
+def ten_thousand_share_groups_of_one_client(target: Target) -> str:
+    """A client that joins ten thousand share groups at all nodes at once is counted for each, or refused by a limit."""
+    frames = [_heartbeat(target, f"attack-crowd-{number}", 0) for number in range(MOST_GROUPS)]
+    before = {node: _group_bytes(target, node) for node in NODES}
+    codes: dict[int, list[str]] = {node: [] for node in NODES}
+    going_on = for_seconds(CROWDING_S)
+    with contextlib.ExitStack() as opened:
+        lines = {node: opened.enter_context(target.lines(CROWDING, "kafka", node)) for node in NODES}
+        for at in range(0, len(frames), CROWDING * CROWD_AT_ONCE):
+            if not going_on():
+                break
+            some = frames[at : at + CROWDING * CROWD_AT_ONCE]
+            for each in lines.values():
+                for number, line in enumerate(each):
+                    line.send(b"".join(some[number::CROWDING]))
+            for node, each in lines.items():
+                codes[node] += [
+                    _error(line) for number, line in enumerate(each) for _ in some[number::CROWDING]
+                ]
+    for node in NODES:
+        joined = codes[node].count("error 0")
+        grown = _group_bytes(target, node) - before[node]
+        expect(grown >= joined * GROUP_BYTES, f"node {node} counts {grown} bytes for {joined} groups")
+    found = [each for some in codes.values() for each in some]
+    expect(set(found) <= EXPECTED, f"other answers than {sorted(EXPECTED)}: {counted(found)}")
+    return counted(found)
+
+
+def _group_bytes(target: Target, node: int) -> int:
+    """Return the bytes that a node counts for the groups that it coordinates."""
+    found = re.search(
+        r"^raftlog_group_memory_bytes (\S+)$", ask(target.nodes[node], "/metrics").decode(), re.M
+    )
+    expect(found is not None, "a node does not count its groups")
+    return int(float(found[1])) if found else 0
 
 
 def _error(line: Line) -> str:

@@ -5,6 +5,8 @@ accepted, rejected or out of deliveries. Faults hit three moments: between acqui
 write of a share state and its response, and just after a response. Records are also deleted while they are
 locked. Wall clocks jump, which must not matter, as locks expire by the monotonic clock. An operator releases and
 archives records by hand all the while.
+locked, and compaction removes records of a topic that a third group reads. Wall clocks jump, which must not matter,
+as locks expire by the monotonic clock.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.shards import share_coordinator
+from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import (
     AlterConfigs,
     ConfigAlteration,
@@ -40,6 +43,7 @@ from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
 from raftlog_chaos.workloads.share_group_model import Reign, ShareGroupModel, withheld_in
 from raftlog_chaos.workloads.share_member import RETRY_S, ShareMember
 from raftlog_chaos.workloads.share_operator import ShareOperator
+from raftlog_chaos.workloads.share_shelf import CLEANER, CONFIGS, READERS, SHELF, ShelfWriter, newest_in
 from raftlog_chaos.workloads.share_worker import ShareWorker
 
 JOBS: Final = "jobs"
@@ -59,6 +63,11 @@ TRANSACTIONAL: Final = 0.1
 
 PRODUCER_IDS: Final = (7_000, 7_001)
 """Two transactional producers. Their transactions overlap: the first to begin may be the last to end."""
+
+LATE_S: Final = 2.0
+"""How long a leader cannot reach a share coordinator, virtual seconds."""
+LONG_WAIT_S: Final = 6.0
+"""How long a member waits that comes meanwhile: longer than the leader waits for the coordinator."""
 
 MOVED_S: Final = 5.0
 """Deadline for a leadership to move after its broker is cut off, virtual seconds."""
@@ -84,10 +93,12 @@ class ShareGroups(Leaving):
         self.limit = chance.choice((2, 5, 10))
         self.has_letters = chance.random() < 0.6
         """Whether the groups have a dead-letter topic. With few locks, letters that fail would be given up."""
+        has_shelf = loop.stream("has-shelf").random() < 0.4
         super().__init__(
             loop,
             settings={
                 **SETTINGS,
+                **(CLEANER if has_shelf else {}),
                 "group.share.record.lock.duration.ms": str(int(self.lock_s * 1_000)),
                 "group.share.delivery.count.limit": str(self.limit),
                 "group.share.partition.max.record.locks": chance.choice(
@@ -100,6 +111,9 @@ class ShareGroups(Leaving):
             },
         )
         self.has_transactions = chance.random() < 0.5
+        self.shelf = ShelfWriter(loop.stream("shelf")) if has_shelf else None
+        """Writes a compacted topic that a third group reads."""
+        self.reads_late = loop.stream("late").random() < 0.5
         self.read_committed = chance.random() < 0.7
         """Whether the first group gets no records of open and aborted transactions."""
         self.sets_back = chance.random() < 0.5
@@ -156,6 +170,19 @@ class ShareGroups(Leaving):
                 )
                 for number in range(WORKERS):
                     self._employ_worker(book, f"{group}{index}{number}")
+        if self.shelf is not None:
+            await admin.start(create(SHELF, partitions=1, configs=CONFIGS))
+            self.books[READERS, 0] = book = ShareGroupModel(
+                READERS,
+                (SHELF, 0),
+                self.history,
+                lock_s=self.lock_s,
+                limit=self.limit,
+                read_committed=False,
+                compacted=True,
+            )
+            for number in range(WORKERS):
+                self._employ_worker(book, f"{READERS}{number}")
         self.loop.main.start(self._watch())
         await self.cluster.until(
             lambda: all(each.first_offset >= 0 for each in self.books.values()), SERVED_S, "groups begin"
@@ -222,7 +249,13 @@ class ShareGroups(Leaving):
                 if context.made_share_states is not None:
                     self._look_at_states(context)
             self._write_transactions()
+            self._write_to_shelf()
             await asyncio.sleep(LOOK_S)
+
+    def _write_to_shelf(self) -> None:
+        found = self.cluster.leader_replica(SHELF, 0)
+        if self.shelf is not None and not self.calm and found is not None:
+            found[0].host.call(self.shelf.step, found[1])
 
     def _write_transactions(self) -> None:
         """Write a batch or marker of each ledger, whose transactions end in the calm."""
@@ -415,8 +448,39 @@ class ShareGroups(Leaving):
         )
         for worker in self.workers:
             worker.stopping = True
+        if self.reads_late:
+            await self.read_late(self.book())
         if self.sets_back:
             await self.set_back(self.book())
+
+    async def read_late(self, book: ShareGroupModel) -> None:
+        """Keep a leader from reading a new group's state until its member has waited for a while.
+
+        Nothing wakes the member when the state can be read. It must look once more before its time is over.
+        """
+        client = Client("late", self.cluster.bootstrap, timeout_s=SETTLED_S)
+        member, host = ShareMember(client, "late", book.where, group="late"), self.loop.host("late")
+        found = self.cluster.leader_replica(*book.where)
+        assert found is not None, "the cluster is whole"
+        leader, replica = found
+
+        async def join() -> None:
+            await client.refresh(book.where[0])
+            await member.alter_offset(replica.log_start_offset)
+            await member.join()
+
+        await host.start(join())
+        image = self.cluster.last_image()
+        key = SharePartitionKey("late", image.topics[book.where[0]].topic_id, book.where[1])
+        coordinator = self.cluster.nodes[share_coordinator(image, str(key))]
+        if coordinator is leader or replica.log_start_offset == replica.high_watermark:
+            return
+        (self.loop.cut if self.chance.random() < 0.5 else self.loop.clog)(leader.host, coordinator.host)
+        self.loop.call_later(LATE_S, self.loop.heal)
+        answer = await host.start(member.fetch(max_wait=int(LONG_WAIT_S * 1_000)))
+        self.counts["late"] = 1
+        if not any(part.acquired_records for topic in answer.responses for part in topic.partitions):
+            self.skipped.append(f"a member of a new group waits for {LONG_WAIT_S} s beside {book.where}")
 
     async def set_back(self, book: ShareGroupModel) -> None:
         """Have an administrator set a group back once its members are gone, and a new member read all records again.
@@ -428,13 +492,16 @@ class ShareGroups(Leaving):
         assert found is not None, "the cluster is whole"
         replica = found[1]
         left = set(range(replica.log_start_offset, replica.high_watermark))
+        batches = read_batches(replica.log, replica.high_watermark)
         if book.read_committed:
-            left -= withheld_in(read_batches(replica.log, replica.high_watermark))
+            left -= withheld_in(batches)
+        if book.compacted:
+            left &= newest_in(batches)
         client = Client("auditor", self.cluster.bootstrap)
         member = ShareMember(client, "auditor", book.where, group=book.group)
 
         async def read_again() -> None:
-            await client.refresh(JOBS)
+            await client.refresh(book.where[0])
             await member.alter_offset(min(left, default=0))
             await member.join()
             until = self.loop.time() + SETTLED_S
@@ -443,7 +510,7 @@ class ShareGroups(Leaving):
 
         await self.loop.host("auditor").start(read_again())
         if left:
-            self.skipped = [f"{book.group} was set back, and never gets {sorted(left)[:5]}"]
+            self.skipped.append(f"{book.group} was set back, and never gets {sorted(left)[:5]}")
 
     def _is_settled(self, book: ShareGroupModel) -> bool:
         if self.has_transactions and any(each.is_open for each in self.ledgers):
@@ -464,8 +531,9 @@ class ShareGroups(Leaving):
             batches = read_batches(replica.log, replica.high_watermark)
             withheld = withheld_in(batches)
             values = values_of(batches)
-            faults += book.judge(values, withheld, replica.high_watermark)
-            if self.has_letters:
+            newest = newest_in(batches) if book.compacted else ()
+            faults += book.judge(values, withheld, replica.high_watermark, newest=newest)
+            if self.has_letters and not book.compacted:
                 letters = self._letters(book)
                 counts = Counter(offset for offset, _ in letters)
                 faults += book.judge_letters(counts, withheld, replica.high_watermark)
@@ -519,6 +587,7 @@ async def share_groups(loop: SimLoop, seconds: float = 6.0) -> Report:
         "delivery": sum(each.deliveries for each in scene.books.values()),
         "redelivery": sum(each.again for each in scene.books.values()),
         "refusal": sum(each.refused for each in scene.books.values()),
+        "removed": sum(each.removed for each in scene.books.values()),
         "settled": sum(len(each.settled) for each in scene.books.values()),
         "letter": sum(each.letters for each in scene.books.values()),
         "released-by-hand": scene.operator.released,

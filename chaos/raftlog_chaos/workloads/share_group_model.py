@@ -83,7 +83,10 @@ class Answered(NamedTuple):
 
 
 class ShareGroupModel:
-    """One group and one partition. `lock_s` and `limit` are the group's configs."""
+    """One group and one partition. `lock_s` and `limit` are the group's configs.
+
+    With `compacted`, records may be missing between those that are delivered.
+    """
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class ShareGroupModel:
         lock_s: float,
         limit: int,
         read_committed: bool,
+        compacted: bool = False,
     ) -> None:
         self.group = group
         self.where = where
@@ -101,6 +105,7 @@ class ShareGroupModel:
         self.lock_s = lock_s
         self.limit = limit
         self.read_committed = read_committed
+        self.compacted = compacted
         self.first_offset = -1
         """Where the group began, as its first leader saw it."""
         self.settled: dict[int, Answered] = {}
@@ -111,6 +116,8 @@ class ShareGroupModel:
         """The highest delivery count of each record that a leader or a member had."""
         self.log_start_offset = 0
         self.deliveries = self.again = self.refused = 0
+        self.removed = 0
+        """Offsets that were delivered without a record, as compaction has removed it."""
         self.acquired = asyncio.Event()
         self.acknowledging = asyncio.Event()
         self.answered = asyncio.Event()
@@ -374,16 +381,25 @@ class ShareGroupModel:
 
     # -- the end -------------------------------------------------------------------------------------------
 
-    def judge(self, values: Mapping[int, bytes], withheld: Collection[int], end_offset: int) -> Iterable[str]:
+    def judge(
+        self,
+        values: Mapping[int, bytes],
+        withheld: Collection[int],
+        end_offset: int,
+        *,
+        newest: Collection[int] = (),
+    ) -> Iterable[str]:
         """Yield what is wrong at the end, when all records up to `end_offset` are settled.
 
-        `values` are the log's; `withheld` those offsets that a group with `read_committed` never gets.
+        `values` are the log's; `withheld` those offsets that a group with `read_committed` never gets. `newest` are the
+        offsets that compaction cannot have removed anywhere.
         """
-        name = f"{self.group} of {self.where}"
+        name, seen = f"{self.group} of {self.where}", self.history.seen.get(self.where, {})
         lost = [
             offset
             for offset in range(max(self.first_offset, self.log_start_offset, self.deleted_below), end_offset)
             if not (self.read_committed and offset in withheld)
+            and not (self.compacted and offset not in newest)
             and offset not in self.settled
             and not self.doubtful[offset]
             and self.counted.get(offset, 0) < self.limit
@@ -391,6 +407,9 @@ class ShareGroupModel:
         if lost:
             counts = [self.counted.get(each, 0) for each in lost[:5]]
             yield f"{name}: {len(lost)} records are lost: {lost[:5]} after {counts} deliveries"
+        unseen = sorted(each for each in newest if each in self.settled and each not in seen)
+        if unseen:
+            yield f"{name}: {len(unseen)} records were settled as gaps: {unseen[:5]}"
         for offset, holds in self._holds.items():
             if self.read_committed and offset in withheld:
                 yield f"{name}: {offset} was delivered, though it was aborted or is a marker"
@@ -398,8 +417,9 @@ class ShareGroupModel:
                 for other in holds:
                     if self._overlap(one, other):
                         yield f"{name}: {one.member} and {other.member} had {offset} at the same time"
-        for offset, value in self.history.seen.get(self.where, {}).items():
-            if offset >= self.log_start_offset and values.get(offset) != value:
+        for offset, value in seen.items():
+            is_removed = self.compacted and offset not in values
+            if offset >= self.log_start_offset and values.get(offset) != value and not is_removed:
                 yield f"{name}: {value!r} was delivered at {offset}, where {values.get(offset)!r} is"
 
     def judge_letters(

@@ -54,7 +54,7 @@ class ShareWorker:
         self._lives = 0
         self._holds: dict[int, Hold] = {}
         self._gaps: set[int] = set()
-        """The offsets of markers: consumers skip them, and say that there is no record."""
+        """The offsets of markers and removed records: consumers skip them, and say that there is no record."""
         self._member = self._new_member()
         self._has_joined = False
         self._has_leader = False
@@ -239,7 +239,7 @@ class ShareWorker:
                 give_up(self._holds.pop(offset), self._now())
 
     def _note_records(self, part: Any, *, reign: Reign, sent_at: float) -> None:
-        """Note the records of a response, and that each acquired offset has one."""
+        """Note the records of a response, and that each acquired offset has one unless the topic is compacted."""
         acquired = [
             (each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records
         ]
@@ -250,7 +250,10 @@ class ShareWorker:
                 values[record.offset] = None if header.is_control else record.value or b""
         found = self.book.delivered(self._member.name, acquired, reign=reign, sent_at=sent_at)
         for offset in found:
-            if offset not in values:
+            if offset not in values and self.book.compacted:
+                values[offset] = None
+                self.book.removed += 1
+            elif offset not in values:
                 self.book.blame(f"{offset} was delivered without its record")
             elif (value := values[offset]) is not None:
                 self.book.history.consume(self.book.where, offset, value)

@@ -1,7 +1,8 @@
 """ShareFetch 1-2: a member of a share group gets records, and says what became of others (KIP-932, 1206, 1222).
 
 Acknowledgements come first, and then the member acquires records: of the partitions of its share session, waiting for
-them as Fetch does. A response has the partitions with records, with acknowledgements, and with errors.
+them as Fetch does. A response has the partitions with records, with acknowledgements, and with errors. The response
+that opens a session has all.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     renews = getattr(message, "is_renew_ack", False)
     if renews and (message.max_bytes or message.min_bytes or message.max_records or message.max_wait):
         raise InvalidRequest("a request that renews locks fetches no records")
-    if not 0 <= getattr(message, "share_acquire_mode", 0) <= RECORD_LIMIT:
-        raise InvalidRequest("the acquire mode is unknown")
     group_id = message.group_id
     try:
         session = _session(broker, request, message)
+        if not 0 <= getattr(message, "share_acquire_mode", 0) <= RECORD_LIMIT:
+            raise InvalidRequest("the acquire mode is unknown")
         await _update(broker, session, message)
     except ShareSessionLimitReached:
         await asyncio.sleep(min(max(0, message.max_wait), HELD_BACK_MS) / 1_000)
@@ -57,9 +58,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     outcomes = await acknowledge(broker, request, message)
     found: dict[SharedPartition, Found] = {}
     if not renews and message.share_session_epoch != FINAL_EPOCH:
-        reader = ShareReader(broker, request, session, message)
+        reader, is_first = (
+            ShareReader(broker, request, session, message),
+            message.share_session_epoch == FIRST_EPOCH,
+        )
         del message  # it may be large, and the wait long
         found = await reader.read()
+        if is_first and reader.takes_records:
+            await each_part(broker.env, session.partitions, lambda each: found.setdefault(each, Found()))
     return await _response(broker, request, group_id, outcomes, found)
 
 

@@ -1,7 +1,8 @@
 """The responses of one connection, in the order of its requests.
 
 Ordering law: responses leave a connection in the order of its requests, however they become ready. Only Produce
-requests overlap. Any other open request delays later requests, as all requests do in Kafka's brokers.
+requests overlap, and some requests of brokers (`Api.overlaps`). Any other open request delays later requests, as all
+requests do in Kafka's brokers.
 
 Responses that become ready while frames are handled leave together, in one write. At most `MAX_OPEN_SLOTS` wait, and
 one response beyond `ANSWERS_HIGH_BYTES`; the connection stops handling frames there.

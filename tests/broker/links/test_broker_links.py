@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
@@ -14,12 +15,15 @@ from raftlog.broker.links import broker_links
 from raftlog.broker.links.broker_links import PAUSE_S, BrokerLinks
 from raftlog.broker.long_work import turns as broker_turns
 from raftlog.protocol.apis import API_VERSIONS
-from raftlog.protocol.message_builders import request_builders
+from raftlog.protocol.message_builders import build_response, request_builders
 from tests.broker.broker_cluster import BrokerCluster
 from tests.broker.replicas.test_replicas import run_scenario
-from tests.broker.rows import change_row
+from tests.broker.rows import change_row, row_of
 
 ADD_PARTITIONS, DESCRIBE_CLUSTER = 24, 60
+SHARE_STATES = (83, 84, 85, 86, 87)
+"""InitializeShareGroupState and the others of share coordinators."""
+WRITE_STATE = 85
 NO_CLUSTER_AUTHORIZATION = 31
 
 
@@ -188,5 +192,34 @@ def test_a_bug_in_our_own_handler_is_reported_like_another_brokers(monkeypatch: 
         with pytest.raises(UnknownServerError):
             await ask(cluster, links, 1)
         assert bugs == ["told"]
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("overlaps", [True, False])
+def test_requests_overlap_at_another_broker_where_their_api_does(
+    monkeypatch: pytest.MonkeyPatch, overlaps: bool
+) -> None:
+    """A broker asks for many share states at once, each of which waits for a commit (`Api.overlaps`)."""
+    assert all(row_of(each).overlaps for each in SHARE_STATES)
+    begun: list[asyncio.Event] = []
+
+    async def waiting(*_: Any) -> Any:
+        begun.append(asyncio.Event())
+        await begun[-1].wait()
+        return build_response(WRITE_STATE, 1, results=())
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        links = links_of(cluster, 1)
+        change_row(monkeypatch, WRITE_STATE, handle=waiting, overlaps=overlaps)
+        message = request_builders(WRITE_STATE, 1).WriteShareGroupStateRequest(group_id="g", topics=())
+        asked = [cluster[1].host.start(links.ask(2, WRITE_STATE, 1, message)) for _ in range(3)]
+        await cluster.pass_time(0.5)
+        assert len(begun) == (3 if overlaps else 1)
+        for _ in asked:
+            for each in begun:
+                each.set()
+            await cluster.pass_time(0.1)
+        assert all(each.done() and each.result().results == () for each in asked)
 
     run_scenario(scenario)

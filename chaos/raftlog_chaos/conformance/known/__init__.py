@@ -24,6 +24,7 @@ SUBJECTS: Final[Mapping[str, str]] = {
     "consumer_groups": "Consumer groups (KIP-848)",
     "share_groups": "Share groups (KIP-932)",
     "share_sessions": "Share sessions (KIP-932)",
+    "share_requests": "Requests of share groups (KIP-932)",
     "describe": "Descriptions, elections and reassignments",
     "configs": "Configs of topics, groups and client metrics",
     "broker_configs": "Configs of brokers",

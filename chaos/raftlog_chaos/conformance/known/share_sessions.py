@@ -11,19 +11,10 @@ KNOWN: Final = (
         "by design",
         "A partition's answer names no leader, -1, if its leader has not moved. Kafka sends zeros, which are the "
         "id and the epoch of a possible leader; clients read neither.",
-        "share-sessions/*",
+        "share-sessions/* share-requests/*",
         path="answer.responses.*.current_leader",
         kafka="(default)",
         raftlog="*-1*",
-    ),
-    Known(
-        "by design",
-        "**A first share fetch without records** has an answer without partitions. Kafka names each partition.",
-        "share-sessions/type/* share-sessions/not-held share-sessions/session-epoch/0?of?fetch share-sessions/limit/*",
-        step="ShareFetch*",
-        path="answer.responses",
-        kafka="*'records': [[][]]*",
-        raftlog="(default)",
     ),
     Known(
         "by design",
@@ -35,37 +26,20 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Acknowledgements that overlap** are malformed, as those out of order, and no record is looked at. In Kafka "
-        "the second of them finds a record in another state.",
-        "share-sessions/ranges/overlapping share-sessions/ranges/twice",
-        path="answer.responses.*.error_code",
-        kafka="INVALID_RECORD_STATE",
-        raftlog="INVALID_REQUEST",
-    ),
-    Known(
-        "by design",
         "**Acquired records** are in one range if they were released together. Kafka begins a range at each batch.",
         "share-sessions/limit/one?record?at?most",
         path="answer.responses.*.acquired_records.*",
     ),
     Known(
-        "by design",
-        "**A share fetch of no bytes** acquires the first batch, as a Fetch reads it. In Kafka it acquires none.",
-        "share-sessions/limit/no?bytes",
-        path="answer.responses",
-        kafka="(default)",
-        ends=True,
-    ),
-    Known(
         "kafka's own fault",
         "A share fetch with batches of no records acquires each batch. Kafka adds a range that ends before it begins.",
-        "share-sessions/limit/batches?of?none",
+        "share-sessions/limit/batches?of?none share-requests/limit/batches?below?none",
         path="answer.responses.*.acquired_records.*",
     ),
     Known(
         "kafka's own fault",
         "A share fetch in an unknown mode is invalid. In Kafka it is an unknown error.",
-        "share-sessions/limit/an?unknown?mode",
+        "share-sessions/limit/an?unknown?mode share-requests/wrong-twice/a?mode",
         path="answer.error_code",
         kafka="UNKNOWN_SERVER_ERROR",
         raftlog="INVALID_REQUEST",
@@ -84,12 +58,5 @@ KNOWN: Final = (
         "share-sessions/place/an?unknown?topic?of?fetch",
         path="answer.*",
         errors="UNKNOWN_SERVER_ERROR=NONE",
-    ),
-    Known(
-        "by design",
-        "A share acknowledgement of no records has no answer for its partition. Kafka looks for the topic.",
-        "share-sessions/place/an?unknown?topic?of?acknowledge",
-        path="answer.responses",
-        raftlog="(default)",
     ),
 )

@@ -56,18 +56,15 @@ class Consumer:
             "batch_size": 100,
         }
         forgotten = [{"topic_id": self._s.topic_id(self.topic), "partitions": [0]}] if forgets else []
+        topics = self._topics(acknowledged) if adds or acknowledged else []
         return self._ask(
-            "ShareFetch",
-            epoch,
-            topics=self._topics(acknowledged) if adds or acknowledged else [],
-            forgotten_topics_data=forgotten,
-            **(given | fields),
+            "ShareFetch", epoch, forgotten_topics_data=forgotten, **(given | {"topics": topics} | fields)
         )
 
     def acknowledge(self, *acknowledged: Range, epoch: int | None = None, **fields: Any) -> Message:
         """Send a ShareAcknowledge in an epoch, else in the next one."""
         topics = self._topics(acknowledged) if acknowledged else []
-        return self._ask("ShareAcknowledge", epoch, topics=topics, **fields)
+        return self._ask("ShareAcknowledge", epoch, **({"topics": topics} | fields))
 
     def _ask(self, api: str, epoch: int | None, **fields: Any) -> Message:
         answer = self._s.ask(

@@ -113,6 +113,8 @@ class ShareReader:
         """With as many records as may still be acquired."""
         self._min_bytes = max(1, message.min_bytes)
         self._most_bytes: int = min(max(0, message.max_bytes), broker.config.fetch_max_bytes)
+        self.takes_records = self._most_bytes > 0 and message.max_records != 0
+        """Whether the fetch asks for records. As in Apache Kafka, with a max_bytes or max_records of 0 it does not."""
         self._max_bytes = 0
         """The limit of a pass, from that and the memory for responses."""
         self._woken = asyncio.Event()
@@ -292,7 +294,7 @@ class ShareReader:
             self._park(replica, led)
             machine = led.machine
             left = self._max_bytes - self._size_bytes
-            if led.has_nothing_in(replica) or (left <= 0 and reads):
+            if led.has_nothing_in(replica) or (left <= 0 and reads) or not self.takes_records:
                 return
             if machine.is_full:
                 self._is_unsure = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -20,7 +20,7 @@ from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right
-from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType
+from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType, check_batches
 from raftlog.sharing.share_sessions import SharedPartition, ShareSession, ShareSessionKey
 
 FIRST_EPOCH: Final = 0
@@ -67,17 +67,18 @@ def follow_session(broker: BrokerContext, request: RequestContext, message: Any)
 async def acknowledge(broker: BrokerContext, request: RequestContext, message: Any) -> Outcomes:
     """Return the outcome for each partition that has acknowledgements, once they are written.
 
-    After the final epoch, what the member still holds is given up.
+    As in Apache Kafka, a partition without any has an outcome if it could not take them, except in a ShareFetch without
+    acknowledgements, and the last mention of a partition counts. After the final epoch, what the member still holds is
+    given up.
     """
-    said: dict[SharedPartition, list[Any]] = {}
+    said: dict[SharedPartition, Sequence[Any]] = {}
 
     def note(topic_id: UUID, each: Any) -> None:
-        if each.acknowledgement_batches:
-            said.setdefault((topic_id, each.partition_index), []).extend(each.acknowledgement_batches)
+        said[topic_id, each.partition_index] = each.acknowledgement_batches
 
     await each_part(broker.env, named_partitions(message), lambda each: note(*each))
     ended: list[tuple[Any, Any]] = []
-    if said:
+    if any(said.values()) or request.api_key == ApiKey.SHARE_ACKNOWLEDGE:
         refused = await refused_topics(broker, request, said)
         ended = await together(
             broker.env,
@@ -87,18 +88,19 @@ async def acknowledge(broker: BrokerContext, request: RequestContext, message: A
         )
     if message.share_session_epoch == FINAL_EPOCH:
         broker.share_partitions.release_members([session_key(message)])
-    return {part[0]: outcome for part, outcome in ended}
+    return {part[0]: outcome for part, outcome in ended if part[1] or outcome is not None}
 
 
 async def _acknowledge(
     broker: BrokerContext,
     message: Any,
     refused: dict[UUID, KafkaError],
-    part: tuple[SharedPartition, list[Any]],
+    part: tuple[SharedPartition, Sequence[Any]],
 ) -> None:
     (topic_id, index), batches = part
-    if topic_id in refused:
-        raise refused[topic_id]
+    refused_topic = refused.get(topic_id)
+    if isinstance(refused_topic, UnknownTopicId):
+        raise refused_topic
     renews = getattr(message, "is_renew_ack", False)
     newest = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
     acknowledgements = await each_part(
@@ -107,7 +109,14 @@ async def _acknowledge(
         lambda each: _acknowledgement(each, newest),
         size_of=lambda each: len(each.acknowledge_types),
     )
-    led = await broker.share_partitions.get(SharePartitionKey(message.group_id, topic_id, index))
+    check_batches(acknowledgements)
+    if refused_topic is not None:
+        raise refused_topic
+    key = SharePartitionKey(message.group_id, topic_id, index)
+    if not batches:
+        broker.share_partitions.replica(key)
+        return
+    led = await broker.share_partitions.get(key)
     await led.acknowledge(message.member_id, acknowledgements)
 
 

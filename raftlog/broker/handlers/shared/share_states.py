@@ -114,4 +114,5 @@ def share_state_api(api_key: ApiKey, handle: Handler) -> Api:
         max_parts=IN_TURNS,
         audit=NoChange(),
         controllers=False,
+        overlaps=True,
     )
