@@ -76,7 +76,8 @@ class BrokerContext(LocalBroker):
             from raftlog.broker.coordination.led_share_partitions import LedSharePartitions
             from raftlog.broker.coordination.share_state_client import ShareStateClient
 
-            self.made_share_partitions = LedSharePartitions(self, ShareStateClient(self))
+            states = ShareStateClient(self, self.share_states.write)
+            self.made_share_partitions = LedSharePartitions(self, states)
         return self.made_share_partitions
 
     made_schema_check: SchemaCheck | None = None

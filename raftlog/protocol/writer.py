@@ -77,8 +77,6 @@ def incremental_entity_writer(entity: KioType) -> IncrementalWriter:
     many strings it has; so is a nullable entity.
     """
     schema = schema_of(entity)
-    if not any(map(_has_pieces, schema.fields)):
-        return _as_one_piece(entity_writer(entity))
     steps: list[tuple[bool, Any]] = []
     for has_pieces, fields in groupby(schema.fields, _has_pieces):
         if has_pieces:
@@ -110,21 +108,14 @@ def _has_pieces(field: Field) -> bool:
     return field.is_array or any(map(_has_pieces, schema_of(field.entity).fields))
 
 
-def _as_one_piece(write_whole: Write) -> IncrementalWriter:
-    def write(out: bytearray, message: Any) -> Iterator[None]:
-        write_whole(out, message)
-        yield
-
-    return write
-
-
 def _field_pieces(field: Field, flexible: bool) -> IncrementalWriter:
     assert field.entity is not None
     get, nullable = attrgetter(field.name), field.is_nullable
-    write_item = incremental_entity_writer(field.entity)
+    write_pieces, write_whole = incremental_entity_writer(field.entity), entity_writer(field.entity)
     if not field.is_array:
-        return lambda out, message: write_item(out, get(message))
+        return lambda out, message: write_pieces(out, get(message))
     write_length = _length_writer(flexible, wide=True)
+    items_have_pieces = any(map(_has_pieces, schema_of(field.entity).fields))
 
     def write(out: bytearray, message: Any) -> Iterator[None]:
         items = get(message)
@@ -134,7 +125,11 @@ def _field_pieces(field: Field, flexible: bool) -> IncrementalWriter:
             return
         write_length(out, len(items))
         for item in items:
-            yield from write_item(out, item)
+            if items_have_pieces:
+                yield from write_pieces(out, item)
+            else:
+                write_whole(out, item)  # without a generator for each
+                yield
 
     return write
 

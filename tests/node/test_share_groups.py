@@ -130,7 +130,11 @@ async def persist(call: Any) -> Any:
 
 
 def share_partitions(context: BrokerContext) -> LedSharePartitions:
-    return LedSharePartitions(context, ShareStateClient(context))
+    return LedSharePartitions(context, states_of(context))
+
+
+def states_of(context: BrokerContext) -> ShareStateClient:
+    return ShareStateClient(context, context.share_states.write)
 
 
 def test_a_group_gets_states_and_outlives_its_coordinator() -> None:
@@ -175,7 +179,7 @@ def test_accepted_records_outlive_leaders_and_share_coordinators() -> None:
         stale = LedSharePartition(
             key,
             led.leader_epoch,
-            ShareStateClient(nodes.context(now)),
+            states_of(nodes.context(now)),
             config=GroupConfig,
             changed=lambda: None,
         )

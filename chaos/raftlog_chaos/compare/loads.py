@@ -63,7 +63,10 @@ class Load(msgspec.Struct, kw_only=True):
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """The client's own account. `took_ms`: p50, p99 and p99.9; `client_s`: its CPU time."""
+    """The client's own account. `took_ms`: p50, p99 and p99.9; `client_s`: its CPU time.
+
+    `delivered_ms`: the same quantiles until a worker of a queue had the record, of a load with a rate.
+    """
 
     records: int
     seconds: float
@@ -71,6 +74,7 @@ class Answer(msgspec.Struct, kw_only=True):
     failed: int = 0
     took_ms: tuple[float, float, float] | None = None
     consumed: int = 0
+    delivered_ms: tuple[float, float, float] | None = None
 
 
 class Usage(NamedTuple):

@@ -1,11 +1,12 @@
 """Reads and writes the states of share partitions, for the leaders of the partitions on this broker (KIP-932).
 
-A request has the state of a single partition, as Apache Kafka's share coordinators demand. A request to a coordinator
-on this broker takes no wire (`BrokerLinks.ask`).
+A request has the state of a single partition, as Apache Kafka's share coordinators demand. A read from a coordinator on
+this broker takes no wire (`BrokerLinks.ask`). A write to it, which each acknowledgement needs, is a plain call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import NONE, BrokerNotAvailable, CorruptMessage, from_code
@@ -13,6 +14,7 @@ from raftlog.broker.coordination.shards import share_coordinator
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.long_work.turns import each_part
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
+from raftlog.coordinator.share_state.share_state_requests import WriteState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog.sharing.dead_letter import DeadLetters, decode_dead_letters
@@ -33,10 +35,14 @@ class StoredState(NamedTuple):
 
 
 class ShareStateClient:
-    """The share coordinators of the cluster, as a broker's leaders reach them."""
+    """The share coordinators of the cluster, as a broker's leaders reach them.
 
-    def __init__(self, broker: LocalBroker) -> None:
+    `write_here` writes to a share coordinator on this broker.
+    """
+
+    def __init__(self, broker: LocalBroker, write_here: Callable[[WriteState], Awaitable[None]]) -> None:
         self._broker = broker
+        self._write_here = write_here
 
     async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> StoredState:
         """Return a state, and fence all leaders of lower epochs.
@@ -60,6 +66,12 @@ class ShareStateClient:
         Raises FencedLeaderEpoch or FencedStateEpoch if another leader or an administrator has taken over. After any
         other error the change may have been written or not.
         """
+        if self._coordinator(key) == self._broker.config.node_id:
+            _, start_offset, batches, complete, _, _, letters = write
+            await self._write_here(
+                WriteState(key, state_epoch, leader_epoch, start_offset, batches, complete, letters)
+            )
+            return
         make = request_builders(ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION)
         partition = make.PartitionData(
             partition=key.partition,
@@ -89,10 +101,10 @@ class ShareStateClient:
         self, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any
     ) -> tuple[Any, Any]:
         """Return the response, and its part for the partition. Raises the error of that."""
-        assert self._broker.links is not None, "the broker server provides it"
-        coordinator = share_coordinator(self._broker.image(), str(key))
         within_s = self._broker.config.share_coordinator_write_timeout_ms / 1000
-        answer = await self._broker.links.ask(coordinator, api_key, version, message, timeout_s=within_s)
+        answer = await self._broker.links.ask(
+            self._coordinator(key), api_key, version, message, timeout_s=within_s
+        )
         parts = [
             each
             for topic in answer.results
@@ -105,6 +117,9 @@ class ShareStateClient:
         if parts[0].error_code != NONE:
             raise from_code(int(parts[0].error_code), parts[0].error_message)
         return answer, parts[0]
+
+    def _coordinator(self, key: SharePartitionKey) -> int:
+        return share_coordinator(self._broker.image(), str(key))
 
 
 def _state_batch(each: Any) -> StateBatch:

@@ -209,7 +209,8 @@ class ShareStateCoordinators:
         _check(key)
         coordinator = self._shards.of(str(key)).coordinator
         assert coordinator is not None
-        return self._shards.ask(partial(call, coordinator))
+        within_s = self._broker.config.share_coordinator_write_timeout_ms / 1000
+        return self._shards.ask(partial(call, coordinator), within_s=within_s)
 
 
 def _check(key: SharePartitionKey) -> None:

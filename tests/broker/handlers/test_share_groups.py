@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -47,7 +49,7 @@ from raftlog.broker.handlers import (
 )
 from raftlog.broker.handlers.api_versions import SHARE_GROUPS
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
-from raftlog.coordinator.share_state.share_state_requests import InitializeState
+from raftlog.coordinator.share_state.share_state_requests import InitializeState, WriteState
 from raftlog.metadata.features import SHARE_VERSION
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import APIS, ApiKey
@@ -523,8 +525,8 @@ class StateBroker(GroupBroker):
     topic = SHARE_GROUP_STATE_TOPIC
 
 
-class OwnLinks:
-    """A broker's requests to itself: whatever is sent passes the handlers, in the bytes of the wire."""
+class WireLinks:
+    """A broker's requests to the share coordinators: all pass the handlers, in the bytes of the wire."""
 
     def __init__(self, node: StateBroker) -> None:
         self._node = node
@@ -548,13 +550,22 @@ def run_states(scenario: Callable[[StateBroker], Awaitable[None]]) -> None:
     simulate(program)
 
 
-def test_a_leader_reads_and_writes_the_state_of_its_partition() -> None:
-    """ReadShareGroupState and WriteShareGroupState, as the leader's broker sends them."""
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_leader_reads_and_writes_the_state_of_its_partition(leader: int) -> None:
+    """With ReadShareGroupState and WriteShareGroupState. The coordinator's broker writes without a request."""
 
     async def scenario(node: StateBroker) -> None:
-        node.asker = 1
-        node.broker.links = OwnLinks(node)  # type: ignore[assignment]
-        key, store = SharePartitionKey("g", TOPIC_ID, 1), ShareStateClient(node.broker)
+        node.asker = leader
+        node.broker.links = WireLinks(node)  # type: ignore[assignment]
+        broker = replace(node.broker, config=replace(node.broker.config, node_id=leader))
+        broker.links = node.broker.links
+        written_here: list[WriteState] = []
+
+        def write_here(request: WriteState) -> asyncio.Future[None]:
+            written_here.append(request)
+            return node.share_states.write(request)
+
+        key, store = SharePartitionKey("g", TOPIC_ID, 1), ShareStateClient(broker, write_here)
         with pytest.raises(InvalidRequest):
             await store.read(key, leader_epoch=4)
         await node.share_states.initialize(InitializeState(key, 2))
@@ -568,6 +579,7 @@ def test_a_leader_reads_and_writes_the_state_of_its_partition() -> None:
             await store.write(key, change, state_epoch=2, leader_epoch=4)
         with pytest.raises(FencedStateEpoch):
             await store.write(key, change, state_epoch=1, leader_epoch=5)
+        assert len(written_here) == (3 if leader == 1 else 0)
 
     run_states(scenario)
 

@@ -16,7 +16,7 @@ from raftlog_chaos.compare.amqp_wire import AmqpConnection, AmqpError, Delivery,
 from raftlog_chaos.compare.clients import queue as clients_queue
 from raftlog_chaos.compare.clients.queue import Accepting, measure_queue, stamped
 from raftlog_chaos.compare.clients.redis_queue import RedisConnection, Refusal
-from raftlog_chaos.compare.loads import OVERTIME_S, Load
+from raftlog_chaos.compare.loads import OVERTIME_S, Answer, Load, Measured, Usage
 from raftlog_chaos.compare.parts import queue as part
 from raftlog_chaos.compare.parts.bench import Bench, Scale
 from raftlog_chaos.compare.systems.nats import Nats
@@ -40,7 +40,9 @@ class Memory:
 
     def work(self, worker: int) -> None:
         while True:
-            self.accepting.note_accepted(worker, [self._records.get()])
+            record = self._records.get()
+            self.accepting.note_delivered([record])
+            self.accepting.note_accepted(worker, [record])
 
 
 def test_without_a_rate_twice_as_many_records_as_locks_are_on_their_way():
@@ -49,13 +51,17 @@ def test_without_a_rate_twice_as_many_records_as_locks_are_on_their_way():
     answer = measure_queue(LOAD, memory.accepting, memory.send, memory.work)
     assert memory.most == 2 * LOAD.locks
     assert answer.records > 0 and answer.took_ms is not None and answer.failed == 0
+    assert answer.delivered_ms is None  # it would be the length of the queue
 
 
 def test_with_a_rate_each_record_that_was_due_counts():
     """Records of the warm-up do not."""
     load = Load(kind="queue", clients=2, locks=20, seconds=0.1, warmup_s=0.05, rate=500, record_bytes=50)
     memory = Memory(load)
-    assert measure_queue(load, memory.accepting, memory.send, memory.work).records == 50
+    answer = measure_queue(load, memory.accepting, memory.send, memory.work)
+    assert answer.records == len(memory.accepting.delivered_s) == 50
+    assert answer.took_ms is not None and answer.delivered_ms is not None
+    assert 0 < answer.delivered_ms[0] <= answer.took_ms[0]
 
 
 def test_a_worker_that_ends_ends_the_load():
@@ -188,6 +194,29 @@ def test_a_refusal_of_redis_is_an_error():
 
 
 # -- the part
+
+
+def test_delivery_has_figures_of_its_own(tmp_path):
+    """They compare with a plain consumer's, which acknowledges nothing."""
+
+    class Steady(Nats):
+        kinds = ("queue", "arrival")
+
+        def run(self, load: Load) -> Measured:
+            times = {
+                "took_ms": (3.0, 4.0, 5.0),
+                "delivered_ms": (1.0, 2.0, 3.0) if load.kind == "queue" else None,
+            }
+            answer = Answer(records=load.rate * 2, seconds=2.0, client_s=0.1, **times)
+            return Measured(load, answer, Usage(0.0, 0.0, 0.0, None, 0))
+
+    bench = Bench(
+        Steady(tmp_path), Scale(seconds=1.0), 0.0, False, pytest.fail, open=lambda *_, **__: pytest.fail()
+    )
+    found = {each.name: each.value for each in part._steady(bench)}
+    assert found["200/s, accepted one at a time, p50"] == 3.0
+    assert found["200/s, delivered to a worker, p50"] == 1.0
+    assert found["200/s, arrived at a plain consumer, p99"] == 4.0
 
 
 def test_a_system_without_queues_says_so(tmp_path):

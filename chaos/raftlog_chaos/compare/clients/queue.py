@@ -2,7 +2,8 @@
 
 Without a rate, `2 * locks` records are on their way at any time: a record is produced for each that is accepted. So all
 workers find as many records as they may have. With a rate, records are produced when they are due. Each record has that
-moment in it, and counts from then until its worker knows that it is accepted.
+moment in it, and counts from then until its worker knows that it is accepted. With a rate, the time until its worker
+has it is measured too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from raftlog_chaos.compare.clients.pace import Pace
-from raftlog_chaos.compare.clients.speech import Clock
+from raftlog_chaos.compare.clients.speech import Clock, quantiles_ms
 from raftlog_chaos.compare.loads import Answer, Load
 
 AT_ONCE: Final = 500
@@ -40,6 +41,8 @@ class Accepting:
         self._measured_from = self._measured_until = float("inf")
         self.sent = self.accepted = self.failed = 0
         self.took_s: list[float] = []
+        self.delivered_s: list[float] = []
+        """With a rate: the time until records were delivered. Redelivered records count again."""
         self.error: Exception | None = None
         """Why a worker ended: a load without all of its workers is another load."""
 
@@ -58,6 +61,13 @@ class Accepting:
         with self._lock:
             self.sent += count
 
+    def note_delivered(self, stamps: Sequence[bytes]) -> None:
+        """Count records that a worker has, and is about to accept. They begin with a stamp."""
+        if self._load.rate:
+            now = time.perf_counter()
+            with self._lock:
+                self.delivered_s += self._times(stamps, now)
+
     def note_accepted(self, worker: int, stamps: Sequence[bytes], *, failed: bool = False) -> None:
         """Count records that a worker knows to be accepted, or not to be. They begin with a stamp."""
         now = time.perf_counter()
@@ -69,12 +79,15 @@ class Accepting:
             self.accepted += len(stamps)
             if now < self._measured_from:
                 return
-            due_at = [float(each[:STAMP_BYTES]) for each in stamps]
-            if not self._load.rate:
-                self.took_s += [now - each for each in due_at] if now < self._measured_until else []
-            else:
-                until = self._measured_until
-                self.took_s += [now - each for each in due_at if self._measured_from <= each < until]
+            if self._load.rate:
+                self.took_s += self._times(stamps, now)
+            elif now < self._measured_until:
+                self.took_s += [now - _due_at(each) for each in stamps]
+
+    def _times(self, stamps: Sequence[bytes], now: float) -> list[float]:
+        """Return how long the records took that were due in the measured time."""
+        due_at = map(_due_at, stamps)
+        return [now - each for each in due_at if self._measured_from <= each < self._measured_until]
 
     def begin(self) -> None:
         """Measure from now on."""
@@ -96,6 +109,10 @@ class Send(Protocol):
 def stamped(due_at: float, size_bytes: int) -> bytes:
     """Return a record that was due at a moment."""
     return (b"%.9f" % due_at).ljust(STAMP_BYTES).ljust(size_bytes, b".")
+
+
+def _due_at(stamp: bytes) -> float:
+    return float(stamp[:STAMP_BYTES])
 
 
 class _Producer:
@@ -164,4 +181,7 @@ def measure_queue(load: Load, accepting: Accepting, send: Send, work: Callable[[
     if load.rate:
         producer.drain()
     took_s = list(accepting.took_s)
-    return clock.answer(len(took_s), failed=accepting.failed, took_s=took_s)
+    answer = clock.answer(len(took_s), failed=accepting.failed, took_s=took_s)
+    if delivered_s := list(accepting.delivered_s):
+        answer.delivered_ms = quantiles_ms(delivered_s)
+    return answer

@@ -46,6 +46,7 @@ class _Queues:
         multiple = self._load.per_ack > 1
         while True:
             records = connection.deliveries()
+            self._accepting.note_delivered([each.body for each in records])
             for begins in range(0, len(records), self._load.per_ack):
                 some = records[begins : begins + self._load.per_ack]
                 connection.send(acknowledge(some[-1].tag, multiple=multiple))

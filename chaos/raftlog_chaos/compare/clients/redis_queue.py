@@ -122,6 +122,7 @@ class _Queue:
         while True:
             streams = connection.ask(read)[0] or []
             entries = [(key, *each) for key, some in streams for each in some]
+            self._accepting.note_delivered([fields[1] for _, _, fields in entries])
             for begins in range(0, len(entries), self._load.per_ack):
                 self._accept(connection, worker, entries[begins : begins + self._load.per_ack])
 

@@ -96,7 +96,12 @@ def run_steady(bench: Bench, load: Load, name: str) -> Measured | None:
 def quantiles(name: str, measured: Measured) -> Iterator[Sample]:
     """Yield how long records took; p99.9 only of enough of them."""
     assert measured.answer.took_ms is not None
-    for quantile, value in zip(("p50", "p99", "p99.9"), measured.answer.took_ms, strict=True):
+    yield from quantiles_of(name, measured, measured.answer.took_ms)
+
+
+def quantiles_of(name: str, measured: Measured, took_ms: tuple[float, float, float]) -> Iterator[Sample]:
+    """Yield quantiles of one of the times that a load measures."""
+    for quantile, value in zip(("p50", "p99", "p99.9"), took_ms, strict=True):
         if quantile == "p99.9" and measured.answer.records < MIN_RECORDS:
             continue
         yield Sample(f"{name}, {quantile}", value, "ms", "less")

@@ -1,7 +1,8 @@
 """Queues: ten workers share the records of a topic, and accept them one by one, or a hundred at once.
 
 They do so as fast as possible, with few and with many records under lock, and at a steady rate, beside a plain
-consumer.
+consumer. At that rate the time until a worker has a record is measured too: it compares with the plain consumer's,
+which acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.loads import Load
 from raftlog_chaos.compare.parts.bench import Bench
 from raftlog_chaos.compare.parts.cost import per_record
-from raftlog_chaos.compare.parts.latency import quantiles, run_steady
+from raftlog_chaos.compare.parts.latency import quantiles, quantiles_of, run_steady
 from raftlog_chaos.compare.systems.system import Refused
 
 WORKERS: Final = 10
@@ -57,6 +58,10 @@ def _steady(bench: Bench) -> Iterator[Sample]:
     if (measured := run_steady(bench, load, name)) is not None:
         yield from quantiles(name, measured)
         yield from per_record(name, measured)
+        if measured.answer.delivered_ms is not None:
+            yield from quantiles_of(
+                f"{RATE}/s, delivered to a worker", measured, measured.answer.delivered_ms
+            )
     if "arrival" in bench.system.kinds:
         name = f"{RATE}/s, arrived at a plain consumer"
         plain = Load(kind="arrival", topic="queue-plain", rate=RATE, seconds=load.seconds)
