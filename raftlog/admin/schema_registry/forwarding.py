@@ -43,6 +43,9 @@ class Forwarder:
             raise SchemaError(NO_LEADER, "no broker leads the topic _schemas at the moment; retry")
         if call.is_forwarded:
             raise SchemaError(NO_LEADER, "this node does not lead the topic _schemas any more; retry")
+        return await self._send(call, leader)
+
+    async def _send(self, call: Call, leader: int) -> web.Response:
         url = await self._url(call, leader)
         target = f"{url}{call.raw.rel_url.raw_path}"
         if call.raw.query_string:
