@@ -1,4 +1,4 @@
-"""Environment variables that are no settings of a node: those of the command line, of Spark and of test clusters.
+"""Environment variables that are no settings of a node: the command line, Spark or test clusters read them.
 
 They have the prefix of the variables for settings, so a node leaves them out when it warns of unknown variables.
 """
