@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -45,18 +45,17 @@ WITH_BODY: Final = {
 OF_CHANGES: Final = {
     409: "the current state does not allow it, or a limit is reached; the message says which"
 }
+LICENSE: Final = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 INFO: Final = {
     "title": "raftlog admin API",
-    "version": __version__,
-    "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "description": "Administers a raftlog cluster; any node answers for all of it. Below /v3 are the resources of the "
     "REST API that Kafka users know, below /v1 raftlog's own. A whole number may be written with a fraction of zero. "
     "Data of records is not read on its way, so that its numbers keep all their digits.",
 }
 
 
-def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """Return the whole document."""
+def document(routes: Iterable[Route], info: Mapping[str, str] = INFO) -> dict[str, Any]:
+    """Return the whole document. `info`: its title and description."""
     routes = tuple(routes)
     schemas = _schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
@@ -64,7 +63,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, schemas)
     return {
         "openapi": "3.1.0",
-        "info": INFO,
+        "info": {**info, "version": __version__, "license": LICENSE},
         "paths": paths,
         "components": {
             "schemas": schemas.components,
@@ -76,8 +75,9 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 class Document:
     """The document. It is generated once, in a thread, as that takes a tenth of a second."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route], info: Mapping[str, str] = INFO) -> None:
         self._routes = routes
+        self._info = info
         self._making = asyncio.Lock()
         self._text = b""
 
@@ -89,7 +89,7 @@ class Document:
         return self._text
 
     def _make(self) -> bytes:
-        return msgspec.json.encode(document(self._routes))
+        return msgspec.json.encode(document(self._routes, self._info))
 
 
 class _Schemas:

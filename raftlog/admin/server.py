@@ -31,7 +31,7 @@ from raftlog.admin.kafka_client import Asker, AskerFor, BrokerUnreachable
 from raftlog.admin.limits import Limits
 from raftlog.admin.listener import ADMIN_DOOR, AdminUnavailable, limited, listen
 from raftlog.admin.loop_lag import LoopLag
-from raftlog.admin.openapi import Document
+from raftlog.admin.openapi import INFO, Document
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Call, Denied, NoQuery, Route
 from raftlog.admin.streams import Streams
@@ -78,6 +78,8 @@ class AdminServer:
     """The server of one node. `address` is the host and port at which it listens, once it is started."""
 
     door: ClassVar = ADMIN_DOOR
+    info: ClassVar[Mapping[str, str]] = INFO
+    """The title and the description of its document."""
     body_types: ClassVar[frozenset[str]] = frozenset({"application/json"})
 
     def __init__(
@@ -93,7 +95,7 @@ class AdminServer:
         self._listener = self.door.address(node.config)
         self._auth = Authenticator(node, None, clock, listener=self._listener)
         self._clock = clock
-        self._document = Document(self.routes())
+        self._document = Document(self.routes(), self.info)
         self._runner: web.AppRunner | None = None
         self._connections: Connections | None = None
         self._listening: asyncio.Server | None = None

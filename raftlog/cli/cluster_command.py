@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
+from raftlog.base import variables
 from raftlog.cli import contexts
 from raftlog.cli.exits import INTERRUPTED, OK, Failure
 from raftlog.cli.rows import Form
@@ -33,7 +34,7 @@ SHARED: Final[dict[str, tuple[Any, Any]]] = {
                 "-b",
                 "--bootstrap-server",
                 metavar="HOST:PORT",
-                envvar="RAFTLOG_BOOTSTRAP",
+                envvar=variables.BOOTSTRAP,
                 show_default=LOCAL,
                 help="any node, or several with commas between",
             ),
@@ -60,7 +61,7 @@ SHARED: Final[dict[str, tuple[Any, Any]]] = {
             typer.Option(
                 "--context",
                 metavar="NAME",
-                envvar="RAFTLOG_CONTEXT",
+                envvar=variables.CONTEXT,
                 show_default=False,
                 help="a saved context, see raftlog context",
             ),

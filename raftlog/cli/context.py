@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from raftlog.base import variables
 from raftlog.cli import contexts, exits
 from raftlog.cli.client_settings import CERTIFICATE_FILES, check_file, dialer_of
 from raftlog.cli.cluster_command import noun
@@ -17,7 +18,7 @@ from raftlog.cli.http_api import read_url
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 
-VARIABLES: Final = ("RAFTLOG_BOOTSTRAP", "RAFTLOG_HTTP", "RAFTLOG_REGISTRY", "RAFTLOG_CONTEXT")
+VARIABLES: Final = (variables.BOOTSTRAP, variables.HTTP, variables.REGISTRY, variables.CONTEXT)
 """Variables that take precedence over the current context."""
 
 context = noun("Save how clusters are reached, and choose one for all commands.")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base import variables
 from raftlog.cli.background import Ready, continue_in_background
 from raftlog.cli.dev_control import Control, Controlled, DevNodes, stop_signals
 from raftlog.cli.dev_nodes import (
@@ -375,7 +376,7 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str) 
         if len(cluster.nodes) > 1:
             lines += [
                 "So that commands ask another node when one is down or hangs:",
-                f"  export RAFTLOG_BOOTSTRAP={cluster.bootstrap_servers}",
+                f"  export {variables.BOOTSTRAP}={cluster.bootstrap_servers}",
                 "Kill a node, or pause it, and start it again:",
                 f"  raftlog dev kill 2{where}",
                 f"  raftlog dev restart 2{where}",

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 import typer
 
+from raftlog.base import variables
 from raftlog.base.config import NodeConfig
 from raftlog.base.config.files import parse_properties
 from raftlog.base.disk import RealDisk
@@ -49,7 +50,7 @@ NoInitialControllers = Annotated[
 def format_folders(
     *,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
+        Path | None, typer.Option("--config", "-c", envvar=variables.CONFIG, help="the node's config file")
     ] = None,
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", "-t", help="the same on every node")

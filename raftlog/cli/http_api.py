@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from raftlog.base import variables
 from raftlog.base.config.network import ADMIN_ADDRESSES, is_loopback
 from raftlog.cli import exits
 from raftlog.cli.contexts import HTTP_URL, REGISTRY_URL
@@ -51,12 +52,12 @@ class HttpEndpoint(NamedTuple):
 
 
 ADMIN_API: Final = HttpEndpoint(
-    "HTTP API", "--http", "RAFTLOG_HTTP", LOCAL, ADMIN_ADDRESSES, "/v1/whoami", HTTP_URL
+    "HTTP API", "--http", variables.HTTP, LOCAL, ADMIN_ADDRESSES, "/v1/whoami", HTTP_URL
 )
 SCHEMA_REGISTRY: Final = HttpEndpoint(
     "schema registry",
     "--registry",
-    "RAFTLOG_REGISTRY",
+    variables.REGISTRY,
     "http://localhost:8081",
     ("raftlog.schema.registry.listener",),
     "/v1/metadata/id",

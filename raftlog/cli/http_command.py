@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base import variables
 from raftlog.base.config.network import http_url, is_loopback
 from raftlog.cli import contexts, exits
 from raftlog.cli.client_settings import addresses_of, check_files
@@ -39,7 +40,7 @@ _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
         None,
     ),
     "token": (
-        Annotated[str, typer.Option("--token", envvar="RAFTLOG_TOKEN", help="where tokens are asked for")],
+        Annotated[str, typer.Option("--token", envvar=variables.TOKEN, help="where tokens are asked for")],
         "",
     ),
     "user": (
@@ -49,7 +50,7 @@ _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
                 "--user",
                 "-u",
                 metavar="NAME[:PASSWORD]",
-                envvar="RAFTLOG_HTTP_USER",
+                envvar=variables.HTTP_USER,
                 help="the user, with a password or a prompt for it",
             ),
         ],
@@ -61,7 +62,7 @@ _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
             typer.Option(
                 "--cacert",
                 metavar="FILE",
-                envvar="RAFTLOG_HTTP_CACERT",
+                envvar=variables.HTTP_CACERT,
                 help="PEM file of the authority that an https:// API's certificate is from",
             ),
         ],
@@ -73,7 +74,7 @@ _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
             typer.Option(
                 "--cert",
                 metavar="FILE",
-                envvar="RAFTLOG_HTTP_CERT",
+                envvar=variables.HTTP_CERT,
                 help="PEM file of your own certificate and key",
             ),
         ],
@@ -129,7 +130,7 @@ def _address(service: HttpEndpoint) -> dict[str, tuple[Any, Any]]:
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT",
-        envvar="RAFTLOG_BOOTSTRAP",
+        envvar=variables.BOOTSTRAP,
         help=f"instead of {service.option}: any node, which is asked where {article} {service.what} is",
     )
     return {"url": (Annotated[str, url], ""), "bootstrap": (Annotated[str, bootstrap], "")}

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from raftlog import __version__
+from raftlog.base import variables
 from raftlog.base.config import (
     ConfigFaults,
     NodeConfig,
@@ -50,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--config",
         "-c",
-        default=os.environ.get("RAFTLOG_CONFIG"),
+        default=os.environ.get(variables.CONFIG),
         help="a TOML file, or Java .properties as Apache Kafka's server.properties (default: $RAFTLOG_CONFIG)",
     )
     arguments.add_argument(

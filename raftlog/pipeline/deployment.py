@@ -11,8 +11,7 @@ import os
 import re
 from typing import Final
 
-ALLOW: Final = "RAFTLOG_SPARK_ALLOW"
-"""Environment variable: names of settings, separated by commas, that queries may choose all the same."""
+from raftlog.base import variables
 
 _REACHES: Final = (
     (re.compile(r"(plugin\.|ssl[._]engine|ssl\.providers).*"), "it loads code into this process"),
@@ -25,9 +24,10 @@ _REACHES: Final = (
 def reach_of(name: str) -> str | None:
     """Return what a setting of librdkafka affects beyond the query, None if it does not or is allowed here."""
     name = name.lower()
-    if name in {each.strip().lower() for each in os.environ.get(ALLOW, "").split(",")}:
+    if name in {each.strip().lower() for each in os.environ.get(variables.SPARK_ALLOW, "").split(",")}:
         return None
     for pattern, reach in _REACHES:
         if pattern.fullmatch(name):
-            return f"{reach}; where that is wanted, {ALLOW}={name} in the driver's environment allows it"
+            allowed = f"{variables.SPARK_ALLOW}={name} in the driver's environment allows it"
+            return f"{reach}; where that is wanted, {allowed}"
     return None

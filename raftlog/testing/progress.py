@@ -20,7 +20,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple
 
-VARIABLE: Final = "RAFTLOG_PATIENCE"
+from raftlog.base import variables
+
+VARIABLE: Final = variables.PATIENCE
 STALL_S: Final = 60.0
 """A wait without progress for this long has failed."""
 LIFE_S: Final = 600.0

@@ -440,5 +440,6 @@ def test_a_protobuf_schema_of_java_is_read_by_python(registry: Registry) -> None
 def test_the_registry_has_a_document_of_its_routes(registry: Registry) -> None:
     """OpenAPI, from the same table as the dispatch."""
     found = registry.ask("GET", "/openapi.json").body
+    assert found["info"]["title"] == "raftlog schema registry"
     assert "/subjects/{subject}/versions" in found["paths"]
     assert set(found["paths"]["/config/{subject}"]) >= {"get", "put", "delete"}

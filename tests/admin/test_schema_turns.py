@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from raftlog.admin.errors import ApiError
 from raftlog.admin.schema_registry import answers
 from raftlog.admin.schema_registry import registry as module
 from raftlog.admin.schema_registry.answers import SchemaBody
 from raftlog.admin.schema_registry.registry import Registry
 from raftlog.schemas.decisions import Change, Registration
-from raftlog.schemas.errors import INCOMPATIBLE, STORE_TIMED_OUT, SchemaError
+from raftlog.schemas.errors import INCOMPATIBLE, NO_LEADER, STORE_TIMED_OUT, SchemaError
 from raftlog.schemas.formats import identity
 from raftlog.schemas.records import SchemaWritten
 from raftlog.schemas.registry_state import RegistryState
@@ -177,3 +178,25 @@ def test_two_nodes_that_forward_to_each_other_do_not_wait_for_each_other(
 
     monkeypatch.setattr(module, "THREAD_WAIT_S", 0.5)
     asyncio.run(scenario())
+
+
+async def test_a_forwarded_request_is_not_retried_at_a_node_without_the_lead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It goes back at once, and the node that the client asked looks for the next leader."""
+    attempts: list[bool] = []
+
+    async def refuse(handler: Any, call: Any, *, repeatable: bool) -> Any:
+        attempts.append(call.is_forwarded)
+        raise SchemaError(NO_LEADER, "this node does not lead")
+
+    monkeypatch.setattr(answers, "_answer_once", refuse)
+    monkeypatch.setattr(answers, "RETRY_S", 0.0)
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.05)
+    for is_forwarded in (True, False):
+        call: Any = SimpleNamespace(is_forwarded=is_forwarded)
+        with pytest.raises(ApiError) as refused:
+            await answers.by_leader(refuse)(call)
+        assert refused.value.body.error_code == NO_LEADER
+    assert attempts.count(True) == 1
+    assert attempts.count(False) > 1

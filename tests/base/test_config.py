@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from raftlog.base import variables
 from raftlog.base.config import ConfigFaults, Listener, NodeConfig, load_config, settings_of
 from raftlog.base.config.describe import describe_broker
 from raftlog.base.config.network import is_loopback
@@ -114,6 +115,12 @@ def test_a_strange_environment_variable_is_a_warning_and_no_fault():
     """Kubernetes injects RAFTLOG_PORT_9092_TCP and the like for a service named raftlog."""
     config = load_config(environment={"RAFTLOG_SERVICE_HOST": "10.0.0.1", "RAFTLOG_CONFIG": "x"})
     assert warnings_of(config)["environment_variables_unknown"] == {"variables": ["RAFTLOG_SERVICE_HOST"]}
+
+
+def test_variables_of_the_command_line_are_not_strange_to_a_node():
+    """A shell that exports them for `raftlog topic` may start a node as well."""
+    config = load_config(environment=dict.fromkeys(variables.NOT_SETTINGS, "x"))
+    assert "environment_variables_unknown" not in warnings_of(config)
 
 
 def test_all_faults_are_reported_at_once_by_name():

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from raftlog.base import variables
 from raftlog.cli import exits
 from raftlog.cli.app import app
 from raftlog.cli.cluster_command import COMPLETION_S
@@ -254,3 +256,15 @@ def test_no_colour_and_no_progress_without_a_terminal(raftlog: CommandLine, name
     sent = raftlog.process("produce", "-t", name, "-l", str(tmp_path / "lines"))
     assert (sent.returncode, sent.out, sent.err) == (0, b"", b"")
     assert b"\x1b" not in raftlog.process("topic", "list").out
+
+
+def test_each_variable_of_an_option_is_known_to_be_none_of_a_nodes_settings() -> None:
+    """A node would warn of it. All commands are loaded and looked through."""
+    waiting: list[Any] = [load(entry, name) for name, entry in COMMANDS.items()]
+    found: set[str] = set()
+    while waiting:
+        command = waiting.pop()
+        found |= {str(each.envvar) for each in command.params if each.envvar}
+        waiting += getattr(command, "commands", {}).values()
+    assert variables.BOOTSTRAP in found
+    assert found <= variables.NOT_SETTINGS

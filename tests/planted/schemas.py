@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from raftlog.admin.schema_registry import answers
+from raftlog.admin.schema_registry.registry import Registry
 from raftlog.admin.schema_registry.store import SchemaStore
 from raftlog.base.config import TopicConfig
 from raftlog.base.schema_log import SchemaLogBounds
@@ -16,6 +19,7 @@ from raftlog.broker.coordination.schema_reader import SchemaReader
 from raftlog.replication.leader_role import LATEST
 from raftlog.schemas import produced
 from raftlog_chaos.scenarios.schemas import schemas as play
+from raftlog_chaos.scenarios.schemas_moved import schemas_moved as play_moved
 from raftlog_chaos.scenarios.schemas_truncated import schemas_truncated as play_truncated
 from tests.planted.plant import Plant
 
@@ -152,7 +156,33 @@ def trust_the_length_of_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SchemaStore, "_was_replaced", was_replaced)
 
 
+def retry_where_it_was_forwarded_to(patch: pytest.MonkeyPatch) -> None:
+    """A forwarded request waits at a node that lost the lead, until that node leads again."""
+    is_retried = answers._is_retried
+
+    def at_any_node(call: Any, error: Any, *, repeatable: bool) -> bool:
+        asked = SimpleNamespace(is_forwarded=False)
+        found: Any = is_retried(cast("Any", asked), error, repeatable=repeatable)
+        return bool(found)
+
+    patch.setattr(answers, "_is_retried", at_any_node)
+
+
+def wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
+    """A forwarded request takes the place of the client's own, so two nodes that forward wait for each other."""
+    turn_of = Registry.turn_of
+    patch.setattr(Registry, "turn_of", lambda self, client: turn_of(self, (*client[:2], False)))
+
+
 PLANTS = [
+    Plant(
+        "schemas-forwarded-stays",
+        "a fast answer",
+        play_moved,
+        retry_where_it_was_forwarded_to,
+        12.0,
+    ),
+    Plant("schemas-forwarded-waits", "a fast answer", play_moved, wait_for_each_other, 12.0),
     Plant(
         "schemas-leader-unconfirmed",
         "a replaced leader",

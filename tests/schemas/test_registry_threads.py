@@ -171,12 +171,13 @@ def test_a_response_beyond_the_limit_is_not_cut(monkeypatch: pytest.MonkeyPatch)
         forwarder = Forwarder(cast("Any", SimpleNamespace(image=None)))
         url = URL(f"http://127.0.0.1:{runner.addresses[0][1]}/subjects")
         raw = SimpleNamespace(method="GET", headers={}, url=url)
+        broker = cast("Any", SimpleNamespace(broker_id=1))
         call = cast("Any", SimpleNamespace(raw=raw, body=None, request_id="1"))
         try:
-            found = await forwarder._ask(call, f"{url}?length=9")
+            found = await forwarder._ask(call, f"{url}?length=9", broker)
             assert len(json.loads(cast("bytes", found.body))) == 9
             with pytest.raises(ApiError) as caught:
-                await forwarder._ask(call, f"{url}?length=11")
+                await forwarder._ask(call, f"{url}?length=11", broker)
             assert (caught.value.status, caught.value.body.error_code) == (502, FORWARDING_FAILED)
         finally:
             await forwarder.close()

@@ -29,6 +29,7 @@ from raftlog.schemas.records import SchemaWritten, decode, encode
 from raftlog.schemas.registry_state import RegistryState
 from raftlog.schemas.schema import Schema
 from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.loop import START_S
 
 KeyValue = tuple[bytes, bytes | None]
 NODES = range(3)
@@ -326,6 +327,24 @@ def test_another_writers_record_has_the_decision_made_again() -> None:
         await settled()
         replica.move(high_watermark=2)
         assert (await waiting).id == 2
+
+    alone(scenario)
+
+
+def test_a_change_does_not_wait_for_records_that_the_log_lost() -> None:
+    """Another writer's record was lost with the lead, which this node has again in a later epoch."""
+
+    async def scenario(replica: Replica, store: SchemaStore) -> None:
+        waiting = asyncio.ensure_future(register(store, "a", '"int"'))
+        await asyncio.sleep(0)
+        replica.log.append((1, schema_record('"lost"')))
+        await settled()
+        assert not waiting.done()
+        replica.move(epoch=3, log=[])
+        await settled()
+        replica.move(high_watermark=1)
+        assert (await waiting).id == 1
+        assert asyncio.get_running_loop().time() < START_S + 1.0
 
     alone(scenario)
 

@@ -71,6 +71,7 @@ from raftlog_chaos.scenarios.rolled_back_unregistered import rolled_back_unregis
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.schemas import schemas
+from raftlog_chaos.scenarios.schemas_moved import schemas_moved
 from raftlog_chaos.scenarios.schemas_truncated import schemas_truncated
 from raftlog_chaos.scenarios.share_groups import share_groups
 from raftlog_chaos.scenarios.share_offsets import share_offsets
@@ -150,6 +151,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "rolled-back-unregistered": rolled_back_unregistered,
     "rotten-files": rotten_files,
     "schemas": schemas,
+    "schemas-moved": schemas_moved,
     "schemas-truncated": schemas_truncated,
     "share-groups": share_groups,
     "share-offsets": share_offsets,

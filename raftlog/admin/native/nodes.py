@@ -12,6 +12,7 @@ from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.config.network import http_url, is_loopback
+from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey
@@ -98,6 +99,28 @@ async def tls_to(node: NodeView, broker: BrokerState) -> dict[str, Any]:
     endpoint = broker.endpoint(node.config.inter_broker_listener_name)
     options = {} if endpoint is None or node.tls_options is None else await node.tls_options(endpoint)
     return options or {"ssl": True}
+
+
+def why_no_login(node: NodeView, broker: BrokerState, *, is_tls: bool) -> str:
+    """Return why a caller's login must not be sent to a broker's HTTP port; "" if it may be sent.
+
+    `tls_to` always verifies the chain of the broker's certificate. Where it verifies no host, the certificate must be
+    of an authority that the settings name: anyone can get one of the system's authorities.
+    """
+    if not is_tls:
+        if node.config.admin_tls is None:
+            return ""
+        return "does not speak TLS: the login that came over TLS is not sent to it"
+    endpoint = broker.endpoint(node.config.inter_broker_listener_name)
+    if endpoint is None or endpoint.security_protocol not in TLS_PROTOCOLS:
+        return ""
+    tls = node.config.tls.get(endpoint.listener)
+    if tls is None or tls.verifies_hosts or tls.names_authorities:
+        return ""
+    return (
+        "cannot be told from other hosts: ssl.endpoint.identification.algorithm is empty and there is no "
+        "ssl.truststore, so a login is not sent to it"
+    )
 
 
 ROUTES: Final = (

@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from raftlog.admin.errors import ApiError, Error, not_found
-from raftlog.admin.native.nodes import http_url_of, tls_to
+from raftlog.admin.native.nodes import http_url_of, tls_to, why_no_login
 from raftlog.admin.route import FORWARDED, Call
 
 PASS_ON_S: Final = 10.0
@@ -31,7 +31,7 @@ async def ask_node(
 
     `request` is the method and the path.
     `with_login`: as the caller, so that node sees the caller's password or token; without it, the login is sent only
-    over TLS. A login that came over TLS is not sent without TLS.
+    over TLS. `why_no_login` may forbid it.
     """
     if call.is_forwarded:  # an address may lead to the wrong node, even to this one again
         own_id = call.node.config.node_id
@@ -53,9 +53,8 @@ async def ask_node(
             503, f"node {node_id} needs your password or token: a certificate is not passed on", code=503
         )
     if given and (with_login or is_tls):
-        if call.node.config.admin_tls is not None and not is_tls:
-            what = f"node {node_id} does not speak TLS: the login that came over TLS is not sent to it"
-            raise ApiError(503, what, code=503)
+        if why := why_no_login(call.node, broker, is_tls=is_tls):
+            raise ApiError(503, f"node {node_id} {why}", code=503)
         headers["Authorization"] = given
     try:
         async with asyncio.timeout(PASS_ON_S):

@@ -192,12 +192,21 @@ def by_leader(handler: Handler, *, repeatable: bool = True) -> Callable[[Call], 
             try:
                 return await _answer_once(handler, call, repeatable=repeatable)
             except SchemaError as error:
-                temporary = error.code == NO_LEADER or (error.code == FORWARDING_FAILED and repeatable)
-                if not temporary or loop.time() > deadline:
+                if loop.time() > deadline or not _is_retried(call, error, repeatable=repeatable):
                     raise ApiError(error.status, str(error), code=error.code) from None
             await asyncio.sleep(RETRY_S)
 
     return answer
+
+
+def _is_retried(call: Call, error: SchemaError, *, repeatable: bool) -> bool:
+    """Return whether another attempt at this node may help.
+
+    A forwarded request goes back to the node that the client asked, which forwards it to the next leader. Here it
+    would wait until this node leads again.
+    """
+    is_temporary = error.code == NO_LEADER or (error.code == FORWARDING_FAILED and repeatable)
+    return is_temporary and not call.is_forwarded
 
 
 async def _answer_once(handler: Handler, call: Call, *, repeatable: bool) -> Any:

@@ -21,12 +21,18 @@ from raftlog.admin.view import NodeView
 from raftlog.base.schema_log import NoSchemaLog
 
 ROUTES: Final[tuple[Route, ...]] = (*subjects.ROUTES, *schemas.ROUTES, *rules.ROUTES)
+INFO: Final = {
+    "title": "raftlog schema registry",
+    "description": "Keeps the schemas of records in the topic _schemas; any node answers. The routes, types and error "
+    "codes are those of Confluent's Schema Registry, so that its clients and serializers work unchanged.",
+}
 
 
 class RegistryServer(AdminServer):
     """Serves clients of a schema registry by the admin API's logins, limits and audit log."""
 
     door: ClassVar = SCHEMA_DOOR
+    info: ClassVar = INFO
     body_types: ClassVar = frozenset(
         {"application/json", MEDIA_TYPE, "application/vnd.schemaregistry+json", "application/octet-stream"}
     )

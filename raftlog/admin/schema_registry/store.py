@@ -188,7 +188,7 @@ class SchemaStore:
                     return change.reply
                 end_offset = self._append(change, at=at, leader_epoch=bounds.leader_epoch)
                 if end_offset is None:
-                    await self._until_applied(self._log.bounds().log_end_offset)
+                    await self._until_applied(self._log.bounds())
                     continue
                 await self._committed(end_offset, bounds.leader_epoch)
                 return change.reply
@@ -205,10 +205,14 @@ class SchemaStore:
         except KafkaError as error:
             raise SchemaError(STORE_FAILED, f"the change could not be written: {error}") from None
 
-    async def _until_applied(self, end_offset: int) -> None:
-        """Wait for other writers' records, which are decided on next."""
-        while self._applied_offset < end_offset:
-            self._bounds_as_leader()
+    async def _until_applied(self, seen: SchemaLogBounds) -> None:
+        """Wait for other writers' records, which are decided on next.
+
+        In another leader epoch the log may end before `seen`: it was truncated meanwhile.
+        """
+        while self._applied_offset < seen.log_end_offset:
+            if self._bounds_as_leader().leader_epoch != seen.leader_epoch:
+                return
             await self._advanced.wait()
 
     async def _committed(self, end_offset: int, leader_epoch: int) -> None:

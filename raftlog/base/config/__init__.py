@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from raftlog.base import variables
 from raftlog.base.config import kafka as config_kafka
 from raftlog.base.config import resolve as config_resolve
 from raftlog.base.config.broker import ConfigWarning, NodeConfig
@@ -78,8 +79,6 @@ _SECRETS_OF_LISTENERS: Final = frozenset(
     if name.endswith("sasl.jaas.config")
     or (name in settings_of(TlsSettings) and settings_of(TlsSettings)[name][1].sensitive)
 )
-
-ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 
 
 def is_secret(variable: str) -> bool:
@@ -151,7 +150,7 @@ def load_config(
         else:
             rule = _of_topics(name, table) or unknown_setting(name, table)
             faults.append(Fault(name, sources[name], rule))
-    strangers = [each for each in strangers if each not in ENVIRONMENT_NOT_SETTINGS]
+    strangers = [each for each in strangers if each not in variables.NOT_SETTINGS]
     faults += _of_strangers(strangers)
     warnings = list(_warn_of_ignored(ignored, strangers))
     draft = config_resolve.Draft(

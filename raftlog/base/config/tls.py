@@ -102,7 +102,8 @@ class TlsSettings:
         "ssl.endpoint.identification.algorithm",
         "string",
         "https",
-        "https: another broker's certificate must be for the host it advertises; empty: for any",
+        "https: another broker's certificate must be for the host it advertises; empty: for any, "
+        "and logins go to another node's HTTP API only with a truststore",
         nullable=False,
         read=_lower,
     )
@@ -124,6 +125,16 @@ class ListenerTls(TlsSettings):
     """PEM file of the key, if it is not in the keystore."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The setting that a value came from, by attribute: the listener's own, or the general setting."""
+
+    @property
+    def verifies_hosts(self) -> bool:
+        """Whether another broker's certificate must be for the host that it advertises."""
+        return self.ssl_endpoint_identification_algorithm == "https"
+
+    @property
+    def names_authorities(self) -> bool:
+        """Whether the settings name the trusted authorities. Otherwise the system's count."""
+        return bool(self.ssl_truststore_location or self.ssl_truststore_certificates)
 
 
 class TlsOverride(NamedTuple):

@@ -131,7 +131,7 @@ class PeerTls:
 def make_client_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
     """Return the context of connections to other brokers. Raises TlsUnusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = tls.ssl_endpoint_identification_algorithm == "https"
+    context.check_hostname = tls.verifies_hosts
     load_context(context, tls, material)
     if not material.believed:
         context.load_default_certs()
@@ -199,7 +199,7 @@ def read_material(tls: ListenerTls) -> Material:
         believed = _pem(raw.decode(errors="replace"))
     elif tls.ssl_truststore_certificates:
         believed = _pem(tls.ssl_truststore_certificates)
-    if (tls.ssl_truststore_location or tls.ssl_truststore_certificates) and not believed:
+    if tls.names_authorities and not believed:
         raise TlsUnusable(f"{_truststore(tls)}: has no certificate in PEM")
     return Material(chain, tls.ssl_key_password, believed)
 

@@ -19,6 +19,7 @@ from typing import Annotated, Final
 import typer
 
 from raftlog import __version__
+from raftlog.base import variables
 from raftlog.base.checked_files import CHECKSUMS, remove_checked, write_checked
 from raftlog.base.config import NodeConfig
 from raftlog.base.disk import FOLDER_MODE, RealDisk, make_folders
@@ -39,7 +40,7 @@ UNFINISHED: Final = "restore-unfinished"
 CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 Config = Annotated[
-    Path, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
+    Path, typer.Option("--config", "-c", envvar=variables.CONFIG, help="the node's config file")
 ]
 
 
@@ -101,7 +102,7 @@ def restore(
         Path, typer.Argument(metavar="FOLDER", help="the cluster's backup, or the node-ID of one node in it")
     ],
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file")
+        Path | None, typer.Option("--config", "-c", envvar=variables.CONFIG, help="the node's config file")
     ] = None,
     check: Annotated[
         bool,

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from raftlog.base import variables
 from raftlog.base.config import NodeConfig, environment_name, is_secret
 from raftlog.base.config.network import is_loopback
 from raftlog.cli.doctor.data import check_data
@@ -83,7 +84,7 @@ def doctor(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", "-c", envvar="RAFTLOG_CONFIG", help="the node's config file (default: none)"
+            "--config", "-c", envvar=variables.CONFIG, help="the node's config file (default: none)"
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,

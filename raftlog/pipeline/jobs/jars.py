@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from raftlog.base import variables
 from raftlog.pipeline.jobs.control import MissingError
 
 FETCH_TIMEOUT_S: Final = 300.0
@@ -50,7 +51,7 @@ class JarsMissingError(MissingError):
 
 def repository() -> Path:
     """Return Maven's local repository: RAFTLOG_JARS, else ~/.m2/repository."""
-    return Path(os.environ.get("RAFTLOG_JARS") or Path.home() / ".m2" / "repository")
+    return Path(os.environ.get(variables.JARS) or Path.home() / ".m2" / "repository")
 
 
 def find_jars() -> list[Path]:
