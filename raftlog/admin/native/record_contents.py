@@ -12,6 +12,7 @@ from raftlog.base.turns import run_steps
 from raftlog.records.batch import Record
 from raftlog.schemas.payloads import (
     MAX_CHARS,
+    SCHEMA_HEADERS,
     Budget,
     Undecodable,
     UsedSchema,
@@ -31,8 +32,6 @@ HEADER_MAX_BYTES: Final = 4 << 10
 """Of a header's value, where contents are decoded."""
 MAX_HEADERS: Final = 1_000
 """Of a record, where contents are decoded."""
-SCHEMA_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
-"""Headers in which Confluent's serializers may write the guid of a schema."""
 BRACKETS: Final = (b"{", b"[")
 
 

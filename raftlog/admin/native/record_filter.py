@@ -10,8 +10,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from raftlog.admin.native.record_contents import SCHEMA_HEADERS, Contents
+from raftlog.admin.native.record_contents import Contents
 from raftlog.records.batch import Record
+from raftlog.schemas.payloads import SCHEMA_HEADERS
 
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 
