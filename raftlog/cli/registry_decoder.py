@@ -35,7 +35,7 @@ NOT_FOUND: Final = 404
 RETRY_S: Final = 5.0
 """How long a registry that did not answer, and an id that it did not know, are not asked for again."""
 MAX_SCHEMAS: Final = 1_000
-"""Schemas, and unknown ids, that are kept: anybody who writes records chooses the ids."""
+"""Schemas, and unknown ids, that are kept: producers choose the ids."""
 
 
 class _Reader(NamedTuple):

@@ -134,7 +134,7 @@ def test_a_schema_may_be_named_by_its_guid_in_a_header(
 def test_what_is_not_decoded_keeps_its_bytes_and_says_why(
     raftlog: CommandLine, registry: SchemaRegistryClient, name: str
 ) -> None:
-    """An id of nobody, a cut payload, plain text, and JSON that is none: a line each, and the exit code is 1."""
+    """An unknown id, a cut payload, plain text, and broken JSON: a line each, and the exit code is 1."""
     whole = avro(registry, name, {"name": "Ada", "age": 2})
     no_json = framed_json(registry, f"{name}-json", b"{")
     values = (whole[:-1], b"\0\x7f\xff\xff\xff\xff", b"plain", no_json, b"", whole)
@@ -144,10 +144,10 @@ def test_what_is_not_decoded_keeps_its_bytes_and_says_why(
     )
     assert ran.returncode == exits.FAILED
     assert ran.out == b"|".join((*values[:-1], b'{"name":"Ada","age":2}', b""))
-    cut, nobody, plain, broken, empty, end = ran.stderr.split("\n")
+    cut, unknown, plain, broken, empty, end = ran.stderr.split("\n")
     at = f"raftlog: {name} 0 at offset"
     assert cut.startswith(f"{at} 0: the value is printed as it is: it is not of its schema id ")
-    assert nobody == f"{at} 1: the value is printed as it is: the registry has no schema with id 2147483647"
+    assert unknown == f"{at} 1: the value is printed as it is: the registry has no schema with id 2147483647"
     assert plain == f"{at} 2: the value is printed as it is: it does not begin with the id of a schema"
     assert broken.startswith(f"{at} 3: ") and "it is not JSON" in broken
     assert empty.startswith(f"{at} 4: ") and end == ""
