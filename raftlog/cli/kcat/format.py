@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from raftlog.cli.exits import USAGE, Failure
+from raftlog.records.batch import name_bytes
 
 Print = Callable[["Record"], bytes]
 NULL: Final = b"NULL"
@@ -171,7 +172,7 @@ def _tokens(nulls: bool, unpacked: tuple[str | None, str | None]) -> dict[bytes,
         b"T": lambda record: b"%d" % record.timestamp_ms,
         b"d": lambda record: b"%d" % record.delivery_count,
         b"h": lambda record: b",".join(
-            name.encode() + b"=" + (NULL if value is None else value) for name, value in record.headers
+            name_bytes(name) + b"=" + (NULL if value is None else value) for name, value in record.headers
         ),
     }
 
@@ -190,7 +191,7 @@ def envelope(delimiter: bytes) -> Print:
             times = b',"tstype":"%s","ts":%d' % (kind, record.timestamp_ms)
         headers = b""
         if record.headers:
-            flat = (each for name, value in record.headers for each in (name.encode(), value))
+            flat = (each for name, value in record.headers for each in (name_bytes(name), value))
             headers = b',"headers":[%s]' % b",".join(map(_json_string, flat))
         count = b',"delivery_count":%d' % record.delivery_count if record.delivery_count else b""
         ids = b"".join(
