@@ -179,9 +179,9 @@ def test_an_address_that_is_no_registry_says_so(
     ran = raftlog("consume", "-t", name, "-e", "-s", "registry", "-r", served.admin_url(1))
     assert (ran.returncode, len(ran.stderr.splitlines())) == (exits.FAILED, 1)
     assert "the schema registry returns no schemas" in ran.stderr
-    ran = raftlog("consume", "-t", name, "-e", "-s", "registry", "-r", "nowhere")
+    ran = raftlog("consume", "-t", name, "-e", "-s", "registry", "-r", "here")
     assert (ran.returncode, ran.stdout) == (exits.USAGE, "")
-    assert "--registry nowhere: expected http://HOST:PORT" in ran.stderr
+    assert "--registry here: expected http://HOST:PORT" in ran.stderr
 
 
 def test_a_share_group_decodes_and_acknowledges(

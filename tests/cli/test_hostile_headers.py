@@ -9,7 +9,7 @@ NAME = b"\xff\xfe\xc3".decode(errors="surrogateescape")
 
 
 def test_a_header_is_sent_and_printed_as_its_bytes(raftlog: CommandLine, name: str) -> None:
-    """In a format, in kcat's envelope, and as a worker of a queue. Nothing is replaced."""
+    """In a format, in kcat's envelope, and as a worker of a queue. No byte is replaced."""
     raftlog("topic", "create", name, "-p", "1")
     header = f"{NAME}={NAME}"
     sent = raftlog("produce", "-t", name, "-H", header, "-H", NAME, stdin=b"v\n")

@@ -9,14 +9,14 @@ from confluent_kafka import Consumer, TopicPartition
 
 from raftlog.cli.target import Target
 from raftlog.client.producer import ALL, Producer
-from raftlog.pipeline.fetch import UnreadableHeaders, _headers
 from raftlog.records.batch import new_record
 from raftlog.testing.cluster import Cluster
-from tests.kit.waits import PATIENCE_S
 
 
 def test_a_record_whose_headers_cannot_be_read_is_named(cluster: Cluster) -> None:
     """The library reports a SystemError without a place. The record before it is read."""
+    from raftlog.pipeline.fetch import UnreadableHeaders, _headers
+
     topic, target = "hostile-headers", Target(cluster.bootstrap_servers)
     producer = Producer(target.cluster, topic, acks=ALL, codec=0, idempotent=True)
     for name in (b"trace", b"\xff"):
