@@ -137,7 +137,7 @@ interop-go: $(STAMP) $(GO_PROGRAMS) build/bin/franz-go-tests
 AVRO_CONVERTER = org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy -Dmdep.stripVersion=true \
 	-Dartifact=com.snowflake:snowflake-kafka-connector:2.5.0 -DoutputDirectory=tests/interop/java/target/converter
 interop-java: $(STAMP)
-	@command -v java mvn >/dev/null || { echo "there is no java or mvn here"; exit 1; }
+	@command -v java >/dev/null && command -v mvn >/dev/null || { echo "there is no java or mvn here"; exit 1; }
 	mvn --quiet --batch-mode --file tests/interop/java compile
 	mvn --quiet --batch-mode $(AVRO_CONVERTER)
 	$(BIN)/python -m pytest -m java -n 2 -rs tests/interop $(TEST)

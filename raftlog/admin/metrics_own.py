@@ -54,8 +54,8 @@ def _node(scrape: Scrape) -> Iterator[Family]:
     yield histogram("raftlog_event_loop_own_lag_seconds", text, [("", scrape.lag.own_seconds)])
     name = "raftlog_process_idle_ratio"
     yield single(name, "gauge", "Share of time in which the process does not compute.", scrape.lag.idle)
-    enabled = scrape.node.faults is not None
-    yield single("raftlog_faults_enabled", "gauge", "Whether faults can be injected into this node.", enabled)
+    enabled = scrape.node.faults_enabled
+    yield single("raftlog_faults_enabled", "gauge", "Whether it was started with --enable-faults.", enabled)
     active = [] if scrape.node.faults is None else scrape.node.faults.active()
     in_force = ((labels(fault=name_of(each)), 1) for each in active)
     yield labelled("raftlog_fault_active", "gauge", "A fault in force on this node; always 1.", in_force)

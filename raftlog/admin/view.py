@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,6 +40,11 @@ Accept = Callable[[], asyncio.BaseProtocol]
 
 class FaultSwitch(Protocol):
     """The faults that a node can do to itself; see `raftlog.base.faults`."""
+
+    available: Sequence[str]
+    """The names of faults."""
+    only_cuts: bool
+    """Whether cuts that end by themselves are all: of a node of `raftlog dev` without --enable-faults."""
 
     def active(self) -> list[NodeFault]:
         """Return the faults in force."""
@@ -177,7 +182,7 @@ class NodeView:
     contents: Account = field(init=False)
     """Contents that are downloaded, and batches that scans keep open."""
     faults: FaultSwitch | None = None
-    """The faults that a node with --enable-faults can do to itself; None without."""
+    """The faults that a node with --enable-faults can do to itself, or a node of `raftlog dev`; None for others."""
     dev: DevCluster | None = None
     """The process that controls this node's cluster; None unless `raftlog dev` started it."""
     transactions: Callable[[], TransactionPort] | None = None
@@ -210,6 +215,11 @@ class NodeView:
         if self.surveyed is None or self.surveyed.image is not image:
             self.surveyed = await survey(self.config, image)
         return self.surveyed
+
+    @property
+    def faults_enabled(self) -> bool:
+        """Whether the node was started with --enable-faults."""
+        return self.faults is not None and not self.faults.only_cuts
 
     def accounts(self) -> list[AccountFacts]:
         """Return the parts of the budget for memory."""

@@ -6,7 +6,7 @@
 | `full-disk` | | writes that need room fail with ENOSPC, and no byte is free |
 | `failing-disk` | `operation`: read, write or sync | such operations fail with EIO; a failed sync loses data |
 | `clock-jump` | `offset_ms` | the wall clock is that far from the true time; what is measured in seconds is not |
-| `cut-off` | | connections with other nodes are closed and refused; clients and HTTP are served on |
+| `cut-off` | `seconds`; 0: until healed | connections with other nodes are closed and refused; clients are served on |
 """
 
 from __future__ import annotations
@@ -42,13 +42,18 @@ class ClockJump(msgspec.Struct, tag_field="fault", tag="clock-jump", forbid_unkn
     offset_ms: Annotated[int, msgspec.Meta(ge=-FARTHEST_MS, le=FARTHEST_MS)]
 
 
-class CutOff(msgspec.Struct, tag_field="fault", tag="cut-off", forbid_unknown_fields=True):
-    """Connections with other nodes are closed and refused."""
+class CutOff(
+    msgspec.Struct, tag_field="fault", tag="cut-off", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Connections with other nodes are closed and refused, for `seconds`; 0: until it is healed."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_S)] = 0
 
 
 NodeFault = SlowDisk | FullDisk | FailingDisk | ClockJump | CutOff
 
-NAMES: Final = ("slow-disk", "full-disk", "failing-disk", "clock-jump", "cut-off")
+CUT_OFF: Final = "cut-off"
+NAMES: Final = ("slow-disk", "full-disk", "failing-disk", "clock-jump", CUT_OFF)
 
 
 def name_of(fault: NodeFault) -> str:

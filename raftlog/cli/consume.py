@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -18,13 +18,24 @@ from raftlog.cli.consume_share import consume_share
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat import options
-from raftlog.cli.kcat.format import Print, Record, envelope, formatter, read_delimiter, read_unpack
+from raftlog.cli.kcat.format import (
+    REGISTRY,
+    Print,
+    Record,
+    envelope,
+    formatter,
+    read_delimiter,
+    read_unpack,
+)
 from raftlog.cli.kcat.wanted import Wanted
 from raftlog.cli.target import Target, code_of, words_of
 from raftlog.client.errors import Refused, Unreachable
 from raftlog.client.fetching import PARTITION_BYTES, Fetched, Fetcher, Options
 from raftlog.client.member import Member, Membership, commit_offsets, committed_offsets
 from raftlog.client.metadata import EARLIEST, LATEST, PartitionKey
+
+if TYPE_CHECKING:
+    from raftlog.cli.registry_decoder import RegistryDecoder
 
 POLL_S: Final = 0.2
 WAIT_MS: Final = 500
@@ -83,6 +94,7 @@ def read(
     key_delimiter: options.PrintKeys = None,
     delimiter: options.Delimiter = "\\n",
     unpack: options.Unpack = None,
+    registry: options.Registry = "",
     nulls: options.PrintNulls = False,
     unbuffered: options.Unbuffered = False,
     carry_on: options.CarryOn = False,
@@ -98,11 +110,14 @@ def read(
     raftlog consume -t orders -o s@1767225600000  from a time on, and follow
     raftlog consume -G billing orders payments    in a group
     raftlog consume --share work orders           as one worker of a queue
+    raftlog consume -t orders -e -s value=registry  values by their schemas
     """
     names = [each for each in (topic, *(topics or [])) if each]
     _check(names, group, partition, share=share, ack=ack)
     span = _read_offsets((["beginning"] if from_beginning else []) + (offset or []))
-    show = _printer(format, key_delimiter, delimiter=delimiter, json=json, nulls=nulls, unpacked=unpack or [])
+    unpacked = read_unpack(unpack or [])
+    show = _printer(format, key_delimiter, delimiter=delimiter, json=json, nulls=nulls, unpacked=unpacked)
+    decoder = _decoder(target, registry, unpacked)
     wanted = Wanted(
         show=show,
         count=count,
@@ -113,16 +128,29 @@ def read(
         carry_on=carry_on,
         verbose=verbose and not quiet,
         quiet=quiet,
+        decode=None if decoder is None else decoder.decoded,
     )
     if share is not None:
         if isolation or span != Range():
             raise Failure(
                 "--share: the group's configs have the isolation level, and where it begins", exits.USAGE
             )
-        return consume_share(target, share, tuple(names), ack=ack or options.ACKS[0], wanted=wanted)
-    if isolation:
-        target.settings.setdefault("isolation.level", isolation)
-    return _run(target, Source(names, group or "", partition, span), wanted)
+        code = consume_share(target, share, tuple(names), ack=ack or options.ACKS[0], wanted=wanted)
+    else:
+        if isolation:
+            target.settings.setdefault("isolation.level", isolation)
+        code = _run(target, Source(names, group or "", partition, span), wanted)
+    return code or (decoder.code if decoder else exits.OK)
+
+
+def _decoder(target: Target, url: str, unpacked: Sequence[str | None]) -> RegistryDecoder | None:
+    """Return what decodes keys, values or both by a registry, None for neither. Raise Failure."""
+    fields = [name for name, how in zip(("key", "value"), unpacked, strict=True) if how == REGISTRY]
+    if not fields:
+        return None
+    from raftlog.cli.registry_decoder import decoder_of
+
+    return decoder_of(target, url, fields)
 
 
 def _run(target: Target, source: Source, wanted: Wanted) -> int:
@@ -168,12 +196,12 @@ def _printer(
     delimiter: str,
     json: bool,
     nulls: bool,
-    unpacked: Sequence[str],
+    unpacked: tuple[str | None, str | None],
 ) -> Print:
     if json:
         return envelope(read_delimiter(delimiter))
     keys = "" if key_delimiter is None else "%k" + _literal(key_delimiter)
-    return formatter(format or f"{keys}%s{_literal(delimiter)}", nulls=nulls, unpacked=read_unpack(unpacked))
+    return formatter(format or f"{keys}%s{_literal(delimiter)}", nulls=nulls, unpacked=unpacked)
 
 
 def _check(

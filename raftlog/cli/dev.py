@@ -357,7 +357,7 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str) 
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
         *_registries(cluster),
         f"Open {cluster.admin_url(1)} in a browser to see it.",
-        f"  {cluster.admin_url(1)}/#/chaos kills, pauses and restarts nodes"
+        f"  {cluster.admin_url(1)}/#/chaos kills, pauses, cuts off and restarts nodes"
         f"{' and injects faults' if asked.faults else ''}, with a small load to watch.",
         f"  data   {cluster.directory}  ({'kept' if kept else 'deleted at the end'})",
     ]

@@ -157,13 +157,16 @@ def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     return api
 
 
-def api_of(target: Target, timeout_s: float) -> HttpApi:
-    """Return the HTTP API of a cluster, with the login of its target. It is found when it is first asked."""
-    saved = contexts.read_http(target.file)
-    api = HttpApi("" if target.bootstrap else saved.get(contexts.HTTP_URL, ""), "", timeout_s)
+def api_of(target: Target, timeout_s: float, *, service: HttpEndpoint = ADMIN_API, url: str = "") -> HttpApi:
+    """Return a service of a cluster, with the login of its target. Without a URL it is found when it is first asked."""
+    saved, takes_login = contexts.read_http(target.file), True
+    if not (url or target.bootstrap) and service.saved in saved:
+        url = saved[service.saved]
+        takes_login = _is_of_cluster(service.saved, saved, target.servers)
+    api = HttpApi(url, "", timeout_s, service=service)
     api.find = partial(_http_api_of, target, api)
-    _take_saved(api, saved)
-    _take_login(api, target)
+    _take_saved(api, saved, takes_login=takes_login)
+    _take_login(api, target, takes_login=takes_login)
     return api
 
 

@@ -19,7 +19,7 @@ from raftlog.cli.cluster_command import add_command, noun
 from raftlog.cli.exits import FAILED, NOT_FOUND, VERIFICATION_FAILED, Failure
 from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_rows
-from raftlog.records.batch import iter_records, read_end_marker
+from raftlog.records.batch import iter_records, name_bytes, read_end_marker
 from raftlog.records.compression import CODEC_NAMES
 from raftlog.records.header import BatchHeader
 from raftlog.storage.segment_check import CheckedBatch, SegmentFault, check_segment
@@ -159,7 +159,7 @@ def _records(header: BatchHeader, batch: memoryview) -> Iterator[dict[str, Any]]
             "timestamp": record.timestamp,
             "key": _text(record.key),
             "value": _text(record.value),
-            "headers": [[name, _text(value)] for name, value in record.headers],
+            "headers": [[_text(name_bytes(name)), _text(value)] for name, value in record.headers],
         }
         yield {**row, "marker": "commit" if marker.commit else "abort"} if marker else row
 

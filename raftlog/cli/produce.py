@@ -19,6 +19,7 @@ from raftlog.base.errors import InvalidRecord, KafkaError, UnknownTopicOrPartiti
 from raftlog.cli import exits
 from raftlog.cli.client_settings import PRODUCER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
+from raftlog.cli.effective_settings import setting_of
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat import options
@@ -35,6 +36,7 @@ from raftlog.records.compression import CODEC_NAMES
 LINGER_MS: Final = 5
 """How long standard input may be silent before what was read is sent."""
 ACKS: Final = {"0": 0, "1": 1, "-1": ALL, "all": ALL}
+AUTO_CREATE: Final = "auto.create.topics.enable"
 SHOWN: Final = 8
 """Partitions that the line about sent records names."""
 NEEDS_KEYS: Final = (
@@ -210,13 +212,30 @@ class Sender:
         )
         self._producer: Producer | None = None
         """None until the first record of a topic that does not exist: no input creates no topic."""
+        self._has_records = False
         with self._refusals():
             found = target.cluster.metadata([self._topic]).topics[self._topic]
             self._is_new = found.error_code == UnknownTopicOrPartition.code
         if not self._is_new:
             self._open()
-        elif self._partition > 0:
+            return
+        self._check_creation()
+        if self._partition > 0:
             self._check_future_partition()
+
+    def _check_creation(self) -> None:
+        """Raise Failure if no broker creates topics, before input is read: it may be long, or take its time."""
+        try:
+            broker = self._target.describe_cluster().brokers[0]
+            creates = setting_of(self._target, "broker", str(broker.broker_id), AUTO_CREATE)
+        except (Failure, IndexError):  # as without DESCRIBE_CONFIGS: the first record shows it
+            return
+        if creates == "false":
+            raise Failure(
+                f"there is no topic {self._topic}, and the brokers create none ({AUTO_CREATE}=false); "
+                f"raftlog topic create {self._topic} does",
+                exits.NOT_FOUND,
+            )
 
     def _check_future_partition(self) -> None:
         """Raise Failure if the topic would not have the partition, before a record creates it."""
@@ -235,6 +254,7 @@ class Sender:
     def _open(self) -> Producer:
         """Return the producer, after it created the topic if there was none. Raise Failure."""
         if self._producer is None:
+            self._has_records = True
             with self._refusals():
                 self._producer = self._open_producer()
             if self._is_new and self.announces:
@@ -308,7 +328,7 @@ class Sender:
     def finish(self) -> int:
         """Send the rest, unless the cluster accepts no more records; report lost records and return the exit code."""
         if self._producer is None:
-            if self.announces:
+            if self.announces and not self._has_records:
                 print(f"topic {self._topic} does not exist, and no record came to create it", file=sys.stderr)
             return 0
         if not self._ended:

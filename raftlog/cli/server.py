@@ -34,6 +34,7 @@ from raftlog.cli import exits
 if TYPE_CHECKING:
     from pathlib import Path  # not in a node: it takes 770 KB
 
+    from raftlog.faults.link_faults import LinkFaults
     from raftlog.faults.node_faults import NodeFaults
 
 MAX_BROKERS = 64
@@ -95,7 +96,8 @@ def main(argv: Sequence[str]) -> None:
     log.info("server_started", version=__version__, config=str(arguments.config or "none"))
     for warning in config.warnings:
         log.warning(warning.event, **warning.fields)
-    env, faults = None, None
+    env: Env | None = None
+    faults: LinkFaults | None = None
     if arguments.enable_faults:
         env, faults = _with_faults(config, arguments.fault, exit_at_end=arguments.exit_with_stdin)
     elif arguments.exit_with_stdin:
@@ -105,6 +107,7 @@ def main(argv: Sequence[str]) -> None:
         from raftlog.cli.dev_control import DevSocket
 
         dev = DevSocket(arguments.dev_folder)
+        faults = faults or _link_faults()
     from raftlog import process  # after the log is set up, and only for a config that can be used
 
     controls = process.Controls(faults, dev, None if faults is None else faults.links.watch)
@@ -284,6 +287,13 @@ def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool
         node_faults.inject(read_fault(fault))
     watch_stdin(node_faults.obey, exit_at_end=exit_at_end)
     return Env(disk=node_faults.disk, wall_clock_ms=node_faults.wall_clock_ms), node_faults
+
+
+def _link_faults() -> LinkFaults:
+    """Return what cuts a node of `raftlog dev` off from the others."""
+    from raftlog.faults import link_faults
+
+    return link_faults.LinkFaults()
 
 
 if __name__ == "__main__":

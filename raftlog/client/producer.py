@@ -24,7 +24,7 @@ from raftlog.client.errors import NotConnected, Unreachable
 from raftlog.client.metadata import TopicMetadata
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
-from raftlog.records.batch import NO_PRODUCER, ProducerIdAndSequence, Record, build_batch
+from raftlog.records.batch import NO_PRODUCER, ProducerIdAndSequence, Record, build_batch, name_bytes
 from raftlog.records.header import MAX_SEQUENCE
 from raftlog.records.partitioner import partition_of_key
 
@@ -255,7 +255,7 @@ class Producer:
 
 def size_of(record: Record) -> int:
     """Return the plain bytes of a record in a batch, about and at most."""
-    headers = sum(len(name.encode()) + len(value or b"") + 10 for name, value in record.headers)
+    headers = sum(len(name_bytes(name)) + len(value or b"") + 10 for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + RECORD_OVERHEAD
 
 

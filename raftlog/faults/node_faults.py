@@ -13,16 +13,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from raftlog.base.faults import ClockJump, CutOff, FailingDisk, FullDisk, NodeFault, SlowDisk, name_of
-from raftlog.base.log import get_logger
+from raftlog.base.faults import NAMES, ClockJump, FailingDisk, FullDisk, NodeFault, SlowDisk
 from raftlog.faults.forgetful_disk import ForgetfulDisk
-from raftlog.faults.node_links import NodeLinks
+from raftlog.faults.link_faults import LinkFaults
 from raftlog.faults.troubled_disk import DiskTrouble, TroubledDisk
-
-log = get_logger("faults")
-
-
-ALL = "all"
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
@@ -49,40 +43,23 @@ write_line = msgspec.json.Encoder().encode
 """Return a command or reply as a line, without its end."""
 
 
-class NodeFaults:
+class NodeFaults(LinkFaults):
     """The faults of one node, and the disk, clock and links that they act on. Any thread may call it."""
 
+    available = NAMES
+    only_cuts = False
+
     def __init__(self, folders: Sequence[str]) -> None:
+        super().__init__()
         self.disk = TroubledDisk(ForgetfulDisk(folders))
-        self.links = NodeLinks()
         self._offset_ms = 0
-        self._active: dict[str, NodeFault] = {}
 
     def wall_clock_ms(self) -> int:
         """Return what this node takes for the time."""
         return time.time_ns() // 1_000_000 + self._offset_ms
 
-    def active(self) -> list[NodeFault]:
-        """Return the faults in force."""
-        return list(self._active.values())
-
-    def inject(self, fault: NodeFault) -> None:
-        """Begin a fault; replace a fault of the same name."""
-        name = name_of(fault)
-        self._active = {**self._active, name: fault}
-        self._act()
-        details = msgspec.structs.asdict(fault)
-        log.warning("fault_injected", fault=name, **details)
-
-    def heal(self, name: str = ALL) -> None:
-        """End a fault, or all; ignore an unknown name."""
-        healed = [each for each in self._active if name in (each, ALL)]
-        self._active = {each: fault for each, fault in self._active.items() if each not in healed}
-        self._act()
-        for each in healed:
-            log.warning("fault_healed", fault=each)
-
     def _act(self) -> None:
+        super()._act()
         trouble, self._offset_ms = DiskTrouble(), 0
         for fault in self._active.values():
             match fault:
@@ -95,7 +72,6 @@ class NodeFaults:
                 case ClockJump():
                     self._offset_ms = fault.offset_ms
         self.disk.trouble = trouble
-        self.links.cut(any(isinstance(each, CutOff) for each in self._active.values()))
 
     def obey(self, line: bytes) -> bytes:
         """Do what a line says (JSON of a `Command`) and return the line that answers it (of a `Reply`)."""

@@ -36,7 +36,10 @@ class Stalled(RuntimeError):
 
 
 def read_range(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range in order. Raises DataLoss, Stalled, or what the client library cannot heal."""
+    """Yield the records of a range in order.
+
+    Raise DataLoss, Stalled, UnreadableHeaders, or what the client library cannot heal.
+    """
     position = wanted.start
     schema = _schema(options)
     if leader_fetch.can_read(options.client) and "headers" not in schema.names:
@@ -202,6 +205,16 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
+class UnreadableHeaders(ValueError):
+    """A record has a header with a name that is not UTF-8, which confluent-kafka cannot read."""
+
+
 def _headers(message: Any) -> list[dict[str, Any]] | None:
-    headers = message.headers()
+    try:
+        headers = message.headers()
+    except (SystemError, UnicodeDecodeError):
+        raise UnreadableHeaders(
+            f"the record {message.topic()} {message.partition()} at offset {message.offset()} has a header whose "
+            "name is not UTF-8, and confluent-kafka cannot read it"
+        ) from None
     return None if headers is None else [{"key": key, "value": value} for key, value in headers]

@@ -53,6 +53,8 @@ __all__ = [
     "iter_headers",
     "iter_records",
     "iter_records_from",
+    "name_bytes",
+    "name_text",
     "new_record",
     "open_batch",
     "read_all_headers",
@@ -68,6 +70,11 @@ MAX_PLAIN_BYTES: Final = 256 * 1024 * 1024
 """The most that one batch may decompress to."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
+"""Names and values. Bytes of a name that are not UTF-8 are lone surrogates (NAME_ERRORS), so that no byte is lost.
+
+`name_text` and `name_bytes` are what to print and what to write.
+"""
+NAME_ERRORS: Final = "surrogateescape"
 HeaderReader = Callable[[bytes, int], tuple[Headers, int]]
 """Reads the headers of a record from a position in its bytes on; returns them, and the position after the last."""
 
@@ -154,7 +161,7 @@ def _write_record(out: bytearray, record: Record, timestamp_delta: int, offset_d
     _write_bytes(body, record.value)
     write_varint(body, len(record.headers))
     for name, value in record.headers:
-        _write_bytes(body, name.encode())
+        _write_bytes(body, name_bytes(name))
         _write_bytes(body, value)
     write_varint(out, len(body))
     out += body
@@ -166,6 +173,16 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
     else:
         write_varint(out, len(value))
         out += value
+
+
+def name_bytes(name: str) -> bytes:
+    """Return the bytes of a header's name."""
+    return name.encode(errors=NAME_ERRORS)
+
+
+def name_text(name: str) -> str:
+    """Return the name of a header as text, as Java clients read it: bytes that are not UTF-8 are U+FFFD."""
+    return name if name.isascii() else name_bytes(name).decode(errors="replace")
 
 
 def skip_headers(body: bytes, position: int) -> tuple[Headers, int]:
@@ -289,7 +306,7 @@ def read_all_headers(body: bytes, position: int, *, most: int | None = None) -> 
         value, position = _read_bytes(body, position)
         if name is None:
             raise CorruptMessage("a record's header has no name")
-        headers.append((name.decode(errors="replace"), value))  # as Java clients do
+        headers.append((name.decode(errors=NAME_ERRORS), value))
     return tuple(headers), position
 
 

@@ -29,6 +29,8 @@ CHARS_PER_VALUE: Final = 256
 BY_ID, BY_GUID = 0, 1
 FRAMES: Final = {BY_ID: 5, BY_GUID: 17}
 """Confluent's wire format: the first byte of a payload, and the bytes up to its content."""
+SCHEMA_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""Headers in which Confluent's serializers may write the guid of a schema."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

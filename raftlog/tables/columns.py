@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from raftlog.client.fetching import APPEND_TIME
-from raftlog.records.batch import Record
+from raftlog.records.batch import Record, name_text
 from raftlog.tables.misfits import DeadLetter, Decided, Misfit
 from raftlog.tables.progress import TableError
 from raftlog.tables.values import UNFIT, Values
@@ -160,7 +160,7 @@ def base_columns(partition: int, records: Sequence[tuple[int, Record]]) -> list[
         [each.timestamp * 1000 if 0 <= each.timestamp <= MAX_TIMESTAMP_MS else None for each in found],
         [int(kind == APPEND_TIME) for kind, _ in records],
         [each.key for each in found],
-        [each.headers for each in found],
+        [[(name_text(name), value) for name, value in each.headers] for each in found],
     ]
 
 

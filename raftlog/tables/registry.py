@@ -6,13 +6,14 @@ import base64
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
-from raftlog.schemas.schema import Named
+from raftlog.schemas.registered import RegisteredSchema, read_registered
 from raftlog.tables.progress import TableError
 
+__all__ = ["RegisteredSchema", "Registry", "RegistryFailed"]
 TIMEOUT_S: Final = 10.0
 ATTEMPTS: Final = 8
 PAUSE_S: Final = 0.1
@@ -23,15 +24,6 @@ MAX_BYTES: Final = 16 << 20
 
 class RegistryFailed(TableError):
     """The registry does not answer, or refuses to. No record is at fault."""
-
-
-class RegisteredSchema(NamedTuple):
-    """A schema and those it refers to, in an order in which they can be parsed."""
-
-    kind: str
-    """AVRO, JSON or PROTOBUF."""
-    text: str
-    references: tuple[Named, ...] = ()
 
 
 class Registry:
@@ -53,26 +45,12 @@ class Registry:
         """Return the schema of an id, None if there is none. Raise RegistryFailed."""
         if schema_id not in self._known:
             found = self._ask(f"/schemas/ids/{schema_id}")
-            self._known[schema_id] = None if found is None else self._read(found)
+            self._known[schema_id] = None if found is None else read_registered(found, self._ask)
         return self._known[schema_id]
 
     def forget_unknown(self) -> None:
         """Look ids up again that were not known: a producer may have registered them since."""
         self._known = {number: schema for number, schema in self._known.items() if schema is not None}
-
-    def _read(self, found: Any) -> RegisteredSchema:
-        references = tuple(dict.fromkeys(self._referred(found)))
-        return RegisteredSchema(found.get("schemaType", "AVRO"), found["schema"], references)
-
-    def _referred(self, found: Any) -> Iterator[Named]:
-        """Yield the references, deepest first."""
-        for each in found.get("references") or ():
-            there = self._ask(
-                f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true"
-            )
-            if there is not None:
-                yield from self._referred(there)
-                yield Named(str(each["name"]), str(there["schema"]))
 
     def _ask(self, path: str) -> Any:
         """Return a response's body, None for 404. Raise RegistryFailed after several attempts."""

@@ -10,6 +10,7 @@ import pytest
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.admin.test_health import reasons
+from tests.kit.dev_cluster import dev_cluster
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,49 @@ def test_bad_faults_are_refused_by_field_and_nothing_happens(hurt: Api) -> None:
         assert field in answer.body["message"], (body, answer.body)
     assert hurt.ask("DELETE", "/v1/faults/earthquake").status == 404
     assert hurt.get("/v1/faults").body["active"] == []
+
+
+@pytest.fixture(scope="module")
+def developed() -> Iterator[AdminCluster]:
+    """Three nodes, as `raftlog dev` runs them without --enable-faults."""
+    with dev_cluster(3) as running:
+        yield running
+
+
+def test_a_node_of_dev_is_cut_off_for_some_seconds(developed: AdminCluster) -> None:
+    """From the console of any node. It says so in its health, and the cut ends by itself or is healed."""
+    first, second = (Api(developed.admin_url(node_id)) for node_id in (1, 2))
+    assert first.get("/v1/whoami").body["faults_enabled"] is False
+    assert first.get("/v1/faults").body == {
+        "node_id": 1,
+        "enabled": False,
+        "available": ["cut-off"],
+        "active": [],
+    }
+    assert "faults_enabled" not in codes(first)
+    cut = {"fault": "cut-off", "seconds": 3600}
+    assert first.ask("POST", "/v1/faults?node_id=2", cut).body["active"] == [cut]
+    assert "cut_off" in codes(second)
+    developed.wait_until(lambda: "no_controller" in codes(second), "node 2 is in touch with no controller")
+    assert first.ask("DELETE", "/v1/faults/cut-off?node_id=2").body["active"] == []
+    developed.wait_until(lambda: not codes(second) & {"no_controller", "cut_off"}, "node 2 is back")
+    assert second.ask("POST", "/v1/faults", {"fault": "cut-off", "seconds": 0.5}).status == 200
+    developed.wait_until(lambda: not second.get("/v1/faults").body["active"], "the cut has ended by itself")
+    developed.wait_ready()
+
+
+def test_a_node_of_dev_takes_no_other_fault_and_no_cut_without_an_end(developed: AdminCluster) -> None:
+    """Its disk and its clock are real, and a page that is closed leaves no cut behind."""
+    first = Api(developed.admin_url(1))
+    for where in ("", "?node_id=2"):
+        refused = first.ask("POST", f"/v1/faults{where}", {"fault": "full-disk"})
+        assert (refused.status, "--enable-faults" in refused.body["message"]) == (403, True)
+        for cut in ({"fault": "cut-off"}, {"fault": "cut-off", "seconds": 0}):
+            endless = first.ask("POST", f"/v1/faults{where}", cut)
+            reason = "$.seconds: without --enable-faults it must be more than 0, and at most 3600"
+            assert (endless.status, endless.body["message"].removeprefix("node 2: ")) == (422, reason)
+        assert first.ask("POST", f"/v1/faults{where}", {"fault": "cut-off", "seconds": 3601}).status == 422
+        assert first.get(f"/v1/faults{where}").body["active"] == []
 
 
 @pytest.fixture(scope="module")

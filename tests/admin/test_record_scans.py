@@ -14,6 +14,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from raftlog.admin.limits import Limits
+from raftlog.cli.target import Target
+from raftlog.client.fetching import Fetcher, Options
+from raftlog.client.producer import ALL
+from raftlog.client.producer import Producer as KafkaProducer
+from raftlog.records.batch import name_bytes, new_record
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import KEPT, Api
 from tests.kit.waits import PATIENCE_S, until
@@ -222,6 +227,55 @@ def test_record_is_sent_again_with_its_key_and_headers(topic: Topic, cluster: Ad
         ({"offset": 0, "topic_name": other.name, "partition_id": 3}, 400),
     ):
         assert topic.node.ask("POST", at, body).status == status
+
+
+HOSTILE_NAMES = (b"\xff\xfe", b"a\0b", b"", "é".encode(), b"\xc3", b"\xed\xb3\xbf")
+"""Names of headers that are not UTF-8, end in the middle of a character, or would end a string of C."""
+
+
+def test_names_of_headers_keep_their_bytes(topic: Topic, cluster: AdminCluster) -> None:
+    """In a copy, and in a download that is written again by HTTP. The page shows what Java clients read."""
+    wanted = [(name, b"\xff\0") for name in HOSTILE_NAMES]
+    target = Target(cluster.bootstrap_servers)
+    producer = KafkaProducer(target.cluster, topic.name, acks=ALL, codec=0, idempotent=True)
+    headers = tuple((name.decode(errors="surrogateescape"), value) for name, value in wanted)
+    producer.send(new_record(b"k", b"v", timestamp=5, headers=headers), 0)
+    producer.flush()
+    producer.close()
+    assert not producer.failures
+    body = {"offset": 0, "topic_name": topic.name, "partition_id": 1}
+    assert topic.node.ask("POST", f"/v1/topics/{topic.name}/partitions/0/resend", body).status == 200
+    (read, _) = [each for each in topic.scan() if each["event"] == "record"]
+    assert [each["name"] for each in read["headers"]] == [
+        name.decode(errors="replace") for name in HOSTILE_NAMES
+    ]
+    again = [
+        {
+            "name": each["name"],
+            "value": base64.b64encode(b"\xff\0").decode(),
+            "name_data": each.get("name_data", ""),
+        }
+        for each in read["headers"]
+    ]
+    topic.write("v", 2, headers=again)
+    fetcher = Fetcher(target.cluster, Options())
+    fetcher.assign({(topic.name, partition): 0 for partition in range(3)})
+    found: dict[int, Any] = {}
+    while len(found) < 3:
+        for each in fetcher.poll(PATIENCE_S):
+            for _, record in each.records:
+                found[each.at[1]] = [(name_bytes(name), value) for name, value in record.headers]
+    fetcher.close()
+    target.close()
+    assert found == dict.fromkeys(range(3), wanted)
+
+
+def test_bytes_of_a_name_must_be_base64(topic: Topic) -> None:
+    """A record with a header that cannot be meant is not written."""
+    record = {"partition_id": 0, "value": {"type": "STRING", "data": "v"}}
+    bad = {"name": "a", "value": None, "name_data": "%"}
+    answer = topic.api.ask("POST", f"/topics/{topic.name}/records", {**record, "headers": [bad]})
+    assert "name_data of header a" in json.dumps(answer.body)
 
 
 HEADERS = [("a", b"1"), ("b", b""), ("a", b"2"), ("b", None), ("c", b"\xff\x00\xfe"), ("", b"x"), ("a", b"1")]

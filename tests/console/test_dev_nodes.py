@@ -43,6 +43,24 @@ def test_node_is_killed_after_a_question_and_started_again(page: Any, developed:
     row_of(page, 3).get_by_text("● running").wait_for()
 
 
+def test_node_is_cut_off_from_the_others_and_healed(page: Any, developed: AdminCluster) -> None:
+    """The dialog says what it does; the row says how long it lasts."""
+    developed.wait_ready()
+    page.goto(f"{developed.admin_url(1)}/#/chaos")
+    page.get_by_role("button", name="Cut off node 2").click()
+    page.get_by_role("dialog").get_by_text("For 60 seconds its connections with the other nodes").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Cut off", exact=True).click()
+    row_of(page, 2).get_by_text("cut off, ").wait_for()
+    assert developed.nodes[2].running
+    page.get_by_role("button", name="Cut off node 3").click()
+    page.get_by_role("dialog").get_by_text("1 node of 3 would be left together").wait_for()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Heal node 2").click()
+    row_of(page, 2).get_by_role("button", name="Cut off node 2").wait_for()
+    assert "cut off" not in row_of(page, 2).text_content()
+    developed.wait_ready()
+
+
 @pytest.mark.errors_expected
 def test_killed_node_of_the_page_says_where_to_continue(page: Any, developed: AdminCluster) -> None:
     """With a link to another node, which starts it again; then the page continues."""
@@ -65,6 +83,8 @@ def test_screen_says_where_nodes_can_be_killed(page: Any) -> None:
     """A cluster that `raftlog dev` does not run has no such screen in its menu, and no button."""
     with AdminCluster(1) as running:
         page.goto(f"{running.admin_url(1)}/#/chaos")
-        page.get_by_text("Nodes can be killed and paused here in a cluster of raftlog dev").wait_for()
+        page.get_by_text(
+            "Nodes can be killed, paused and cut off here in a cluster of raftlog dev"
+        ).wait_for()
         assert page.get_by_role("link", name="Chaos").count() == 0
         assert page.locator("main button").count() == 0

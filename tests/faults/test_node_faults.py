@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.faults import CutOff
 from raftlog.faults.node_faults import (
     FailingDisk,
     FullDisk,
@@ -20,6 +21,7 @@ from raftlog.faults.node_faults import (
     read_fault,
 )
 from raftlog.faults.troubled_disk import DiskTrouble
+from tests.kit.waits import until
 
 
 @pytest.fixture
@@ -61,6 +63,30 @@ def test_the_wall_clock_jumps_and_comes_back(faults: NodeFaults) -> None:
     assert abs(off_by_ms()) < 1_000
 
 
+def test_a_cut_ends_after_its_seconds(faults: NodeFaults) -> None:
+    """By itself, and not before; a cut that replaces it has its own end, or none."""
+    cut = {"fault": "cut-off", "seconds": 0.2}
+    (active,) = tell(faults, inject=cut)["active"]
+    assert active == {"fault": "cut-off", "seconds": 1}  # rounded up
+    until(lambda: not faults.active(), "the cut has ended")
+    tell(faults, inject=cut)
+    tell(faults, inject={"fault": "cut-off"})
+    first = faults._end
+    assert first is None
+    assert tell(faults, inject={"fault": "slow-disk", "seconds": 1})["active"][0] == {"fault": "cut-off"}
+
+
+def test_a_healed_cut_ends_no_later_cut(faults: NodeFaults) -> None:
+    """Its timer may fire at the same moment."""
+    old, new = CutOff(0.2), CutOff(60)
+    faults.inject(old)
+    faults.heal("cut-off")
+    faults.inject(new)
+    faults._heal_cut(old)
+    assert [type(each) for each in faults.active()] == [CutOff]
+    faults.heal()
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -70,6 +96,8 @@ def test_the_wall_clock_jumps_and_comes_back(faults: NodeFaults) -> None:
         b'{"inject": {"fault": "slow-disk", "seconds": 1, "minutes": 2}}',
         b'{"inject": {"fault": "failing-disk", "operation": "seek"}}',
         b'{"hurt": "all"}',
+        b'{"inject": {"fault": "cut-off", "seconds": -1}}',
+        b'{"inject": {"fault": "cut-off", "seconds": 3601}}',
     ],
 )
 def test_what_is_no_command_is_answered_with_an_error_and_changes_nothing(

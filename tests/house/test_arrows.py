@@ -82,6 +82,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "quorum",
             "raftlog_chaos",
             "records",
+            "schemas",
             "security",
             "storage",
             "tables",

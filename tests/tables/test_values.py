@@ -104,6 +104,22 @@ EVERY_VALUE = {
 }
 
 
+def test_a_header_name_that_is_not_utf_8_ends_no_table(registry: Any) -> None:
+    """A table's names are text: the row, and a dead letter, has what Java clients read. The value keeps its bytes."""
+    from raftlog.tables.columns import Rows
+    from raftlog.tables.values import Values
+
+    name = b"\xff\xfe".decode(errors="surrogateescape")
+    record = Record(0, 1, b"k", b"\xff", ((name, b"\xff"),))
+    shown = [{"key": "\ufffd\ufffd", "value": b"\xff"}]
+    rows, by_schema = Rows(None), Rows(Values(registry))
+    rows.add(0, [(0, record)])
+    by_schema.add(0, [(0, record)])
+    assert rows.take().column("headers").to_pylist() == [shown]
+    (dead,) = by_schema.take_dead().to_pylist()
+    assert (dead["headers"], dead["value"]) == (shown, b"\xff")
+
+
 def test_every_type_of_avro_has_a_column(registry: Any) -> None:
     """Time of day, and what has several types or holds itself, is text."""
     import pyarrow as pa

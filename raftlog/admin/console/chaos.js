@@ -55,7 +55,7 @@ document.addEventListener("visibilitychange", () => hidden++);
 export function chaos(root, _parts, signal) {
   const { dev_enabled: isDev, faults_enabled: hurts } = session.me;
   if (!isDev && !hurts) {
-    put(root, h("h1", {}, "Chaos"), h("p", {}, "Nodes can be killed and paused here in a cluster of ", h("code", {}, "raftlog dev"), ". Nodes that were started with --enable-faults, which is for tests only, can be given faults of disk, clock and network. This node is neither."));
+    put(root, h("h1", {}, "Chaos"), h("p", {}, "Nodes can be killed, paused and cut off here in a cluster of ", h("code", {}, "raftlog dev"), ". Nodes that were started with --enable-faults, which is for tests only, can be given faults of disk, clock and network. This node is neither."));
     return;
   }
   const active = h("div", { role: "status" });
@@ -148,7 +148,7 @@ export function chaos(root, _parts, signal) {
   put(root, h("h1", {}, "Chaos"), h("p", {}, "What you choose here happens to the node for real. A node that is killed, or whose only disk fails, takes its console with it: watch from another node."),
     isDev && nodesCard(signal),
     h("div", { class: "columns" },
-      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), !hurts && h("p", { class: "quiet" }, h("code", {}, "raftlog dev --enable-faults"), " also makes disks slow, full or failing, lets clocks jump, and cuts nodes off from each other."), hurts && changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
+      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), !hurts && h("p", { class: "quiet" }, h("code", {}, "raftlog dev --enable-faults"), " also makes disks slow, full or failing, and lets clocks jump."), hurts && changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
       h("section", { class: "card" }, h("h2", {}, "A client"), changes_ && button, load.element, gap)),
     h("div", { class: "columns" }, leaders, events));
   look();

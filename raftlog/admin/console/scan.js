@@ -153,7 +153,7 @@ function json(content) {
 const notes = (content) => (content?.is_cut ? `,"cut_from_bytes":${content.size}` : "");
 
 function line(each) {
-  const headers = each.headers.map(({ name, value }) => `{"name":${JSON.stringify(name)},"value":${json(value)}}`);
+  const headers = each.headers.map(({ name, name_data: data, value }) => `{"name":${JSON.stringify(data ? { base64: data } : name)},"value":${json(value)}}`);
   return `{"partition":${each.partition_id},"offset":${each.offset},"timestamp":${each.timestamp},"key":${json(each.key)},"value":${json(each.value)}${notes(each.value)},"headers":[${headers}]}\n`;
 }
 

@@ -40,7 +40,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
-from raftlog.records.batch import Record, build_batch, new_record
+from raftlog.records.batch import NAME_ERRORS, Record, build_batch, new_record
 from raftlog.records.partitioner import partition_of_key
 from raftlog.security.acls import Operation
 
@@ -68,10 +68,11 @@ class Datum(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class HeaderDatum(msgspec.Struct, forbid_unknown_fields=True):
-    """A header; its value is base64, or null."""
+    """A header; its value is base64, or null. `name_data`: instead of the name, its bytes in base64."""
 
     name: Annotated[str, msgspec.Meta(max_length=10_000)]
     value: str | None = None
+    name_data: Annotated[str, msgspec.Meta(max_length=14_000)] = ""
 
 
 class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
@@ -311,8 +312,13 @@ def _record(given: NewRecord) -> Record:
         _bytes(given.key, "key"),
         _bytes(given.value, "value"),
         timestamp=_timestamp_ms(given.timestamp),
-        headers=tuple((each.name, _unbase64(each.value, f"header {each.name}")) for each in given.headers),
+        headers=tuple((_name(each), _unbase64(each.value, f"header {each.name}")) for each in given.headers),
     )
+
+
+def _name(given: HeaderDatum) -> str:
+    data = _unbase64(given.name_data or None, f"name_data of header {given.name}")
+    return given.name if data is None else data.decode(errors=NAME_ERRORS)
 
 
 def _timestamp_ms(given: datetime | int | None) -> int:

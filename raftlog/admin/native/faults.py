@@ -1,5 +1,7 @@
 """Faults of a node: inject, list, heal. Only a node that was started with --enable-faults does it.
 
+A node of `raftlog dev` can also be cut off from the others without that option, for some seconds.
+
 It forwards requests for another node to that node's HTTP API, as the caller.
 """
 
@@ -13,7 +15,7 @@ from raftlog.admin.errors import FORBIDDEN, ApiError, not_found
 from raftlog.admin.native.passing_on import ask_node
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import FaultSwitch
-from raftlog.base.faults import NAMES, NodeFault
+from raftlog.base.faults import LONGEST_S, NAMES, CutOff, NodeFault, name_of
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 ALL: Final = "all"
@@ -26,7 +28,10 @@ class WhichNode(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Faults(msgspec.Struct):
-    """The faults of node `node_id`. `enabled`: it was started with --enable-faults; `available`: what it could do."""
+    """The faults of node `node_id`. `enabled`: it was started with --enable-faults; `available`: what it could do.
+
+    A node of `raftlog dev` without the option can be cut off for some seconds.
+    """
 
     node_id: int
     enabled: bool
@@ -47,6 +52,12 @@ async def inject_fault(call: Call) -> Faults:
     switch = _switch(call)
     if _is_elsewhere(call):
         return await _pass_on(call, "POST", body=msgspec.json.encode(fault))
+    if name_of(fault) not in switch.available:
+        raise _not_enabled(call)
+    if switch.only_cuts and isinstance(fault, CutOff) and not fault.seconds:
+        raise ApiError(
+            422, f"$.seconds: without --enable-faults it must be more than 0, and at most {LONGEST_S}"
+        )
     switch.inject(fault)
     return _faults(call)
 
@@ -79,15 +90,21 @@ async def _pass_on(
 
 def _switch(call: Call) -> FaultSwitch:
     if call.node.faults is None:
-        text = f"node {call.node.config.node_id} was started without --enable-faults, which is for tests only"
-        raise ApiError(403, text, code=FORBIDDEN)
+        raise _not_enabled(call)
     return call.node.faults
+
+
+def _not_enabled(call: Call) -> ApiError:
+    text = f"node {call.node.config.node_id} was started without --enable-faults, which is for tests only"
+    return ApiError(403, text, code=FORBIDDEN)
 
 
 def _faults(call: Call) -> Faults:
     switch = call.node.faults
-    active = [] if switch is None else switch.active()
-    return Faults(call.node.config.node_id, switch is not None, list(NAMES), active)
+    node_id, enabled = call.node.config.node_id, call.node.faults_enabled
+    if switch is None:
+        return Faults(node_id, enabled, list(NAMES), [])
+    return Faults(node_id, enabled, list(switch.available), switch.active())
 
 
 ROUTES: Final = (

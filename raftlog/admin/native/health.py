@@ -453,6 +453,11 @@ def _of_faults(node: NodeView) -> Iterator[Reason]:
     if node.faults is None:
         return
     active = [name_of(each) for each in node.faults.active()]
+    if not node.faults_enabled:
+        if active:
+            text = f"node {node.config.node_id} is cut off from the other nodes on purpose, for a time"
+            yield Reason("yellow", "cut_off", text, 1, [node.config.node_id])
+        return
     text = f"node {node.config.node_id} runs with --enable-faults, for tests only" + (
         f"; in force now: {', '.join(active)}" if active else ""
     )

@@ -83,7 +83,7 @@ async def get_caller(call: Call) -> Caller:
         node_id=node.config.node_id,
         version=__version__,
         cluster_id=node.image().cluster_id or None,
-        faults_enabled=node.faults is not None,
+        faults_enabled=node.faults_enabled,
         dev_enabled=node.dev is not None,
         authorizer_enabled=node.authorizer is not None,
         cluster=_allowed(call, CLUSTER, CLUSTER_NAME),

@@ -9,9 +9,10 @@ import msgspec
 
 from raftlog.admin.route import Call
 from raftlog.base.turns import run_steps
-from raftlog.records.batch import Record
+from raftlog.records.batch import Record, name_bytes, name_text
 from raftlog.schemas.payloads import (
     MAX_CHARS,
+    SCHEMA_HEADERS,
     Budget,
     Undecodable,
     UsedSchema,
@@ -31,8 +32,6 @@ HEADER_MAX_BYTES: Final = 4 << 10
 """Of a header's value, where contents are decoded."""
 MAX_HEADERS: Final = 1_000
 """Of a record, where contents are decoded."""
-SCHEMA_HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
-"""Headers in which Confluent's serializers may write the guid of a schema."""
 BRACKETS: Final = (b"{", b"[")
 
 
@@ -52,9 +51,21 @@ class Content(msgspec.Struct, omit_defaults=True):
     """Only the first bytes are shown."""
 
 
-class ReadHeader(msgspec.Struct):
+class ReadHeader(msgspec.Struct, omit_defaults=True):
+    """A header. `name_data`: the bytes of a name that is not UTF-8, in base64."""
+
     name: str
     value: Content | None
+    name_data: str = ""
+
+    @classmethod
+    def of(cls, name: str, value: Content | None) -> ReadHeader:
+        """Return a header of a record."""
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            return cls(name_text(name), value, base64.b64encode(name_bytes(name)).decode())
+        return cls(name, value)
 
 
 class ReadRecord(msgspec.Struct):
@@ -80,7 +91,7 @@ def as_read(record: Record) -> ReadRecord:
         record.timestamp,
         _content(record.key),
         _content(record.value),
-        [ReadHeader(name, _content(value)) for name, value in record.headers],
+        [ReadHeader.of(name, _content(value)) for name, value in record.headers],
     )
 
 
@@ -122,7 +133,7 @@ class Contents:
             await self._checked(record.key, self.choices.key, headers.get(SCHEMA_HEADERS["key"])),
             await self._checked(record.value, self.choices.value, headers.get(SCHEMA_HEADERS["value"])),
             [
-                ReadHeader(name, None if value is None else _shown(value, HEADER_MAX_BYTES))
+                ReadHeader.of(name, None if value is None else _shown(value, HEADER_MAX_BYTES))
                 for name, value in record.headers[:MAX_HEADERS]
             ],
         )

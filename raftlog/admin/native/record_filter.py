@@ -10,8 +10,9 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from raftlog.admin.native.record_contents import SCHEMA_HEADERS, Contents
-from raftlog.records.batch import Record
+from raftlog.admin.native.record_contents import Contents
+from raftlog.records.batch import Record, name_bytes
+from raftlog.schemas.payloads import SCHEMA_HEADERS
 
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 
@@ -34,7 +35,9 @@ def _in_value(text: bytes, record: Record) -> bool:
 
 
 def _in_headers(text: bytes, record: Record) -> bool:
-    return any(text in (b"%b=%b" % (name.encode(), value or b"")).lower() for name, value in record.headers)
+    return any(
+        text in (b"%b=%b" % (name_bytes(name), value or b"")).lower() for name, value in record.headers
+    )
 
 
 def _anywhere(text: bytes, record: Record) -> bool:

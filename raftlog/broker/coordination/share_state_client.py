@@ -67,9 +67,16 @@ class ShareStateClient:
         other error the change may have been written or not.
         """
         if self._coordinator(key) == self._broker.config.node_id:
-            _, start_offset, batches, complete, _, _, letters = write
             await self._write_here(
-                WriteState(key, state_epoch, leader_epoch, start_offset, batches, complete, letters)
+                WriteState(
+                    key,
+                    state_epoch,
+                    leader_epoch,
+                    write.start_offset,
+                    write.batches,
+                    write.delivery_complete_count,
+                    write.letters,
+                )
             )
             return
         make = request_builders(ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION)

@@ -12,9 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from raftlog.cli.exits import USAGE, Failure
+from raftlog.records.batch import name_bytes
 
 Print = Callable[["Record"], bytes]
 NULL: Final = b"NULL"
+REGISTRY: Final = "registry"
+BY_GUID_ALONE: Final = 0
+"""The id of a schema that is known by its guid only."""
 
 _NUMBERS: Final = frozenset("bBhHiIqQ")
 _PACK: Final = frozenset(" <>cs$") | _NUMBERS
@@ -50,6 +54,9 @@ class Record(NamedTuple):
     broker: int
     delivery_count: int = 0
     """How often a share group has delivered it, this time included; 0 outside of share groups."""
+    key_schema_id: int | None = None
+    """The schema by which the key was decoded, so that it is JSON; None: it is bytes."""
+    value_schema_id: int | None = None
 
 
 def read_delimiter(text: str) -> bytes:
@@ -70,16 +77,22 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def read_unpack(given: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return how to unpack (key, value) from kcat's -s options. Raises Failure."""
+    """Return how to unpack (key, value) from kcat's -s options: a pack-format, or REGISTRY. Raises Failure."""
     key = value = None
     for each in given:
         field, equals, letters = each.partition("=")
         if not equals or field not in ("key", "value"):
             field, letters = "", each
+        if letters in (REGISTRY, "avro"):  # which is kcat's word
+            key = REGISTRY if field in ("", "key") else key
+            value = REGISTRY if field in ("", "value") else value
+            continue
         wrong = [letter for letter in letters if letter not in _PACK]
         if wrong or not letters:
             what = f"knows no {wrong[0]!r}" if wrong else "is empty"
-            raise Failure(f"-s {each}: the pack-format {what}; there are < > b B h H i I q Q c s $", USAGE)
+            raise Failure(
+                f"-s {each}: the pack-format {what}; there are < > b B h H i I q Q c s $, and registry", USAGE
+            )
         key = letters if field in ("", "key") else key
         value = letters if field in ("", "value") else value
     return key, value
@@ -145,7 +158,7 @@ def _tokens(nulls: bool, unpacked: tuple[str | None, str | None]) -> dict[bytes,
     def field(content: bytes | None, letters: str | None, what: str) -> bytes:
         if not content:
             return empty
-        return content if letters is None else unpack(letters, content, what)
+        return content if letters in (None, REGISTRY) else unpack(letters, content, what)
 
     return {
         b"k": lambda record: field(record.key, key_tokens, "key"),
@@ -159,7 +172,7 @@ def _tokens(nulls: bool, unpacked: tuple[str | None, str | None]) -> dict[bytes,
         b"T": lambda record: b"%d" % record.timestamp_ms,
         b"d": lambda record: b"%d" % record.delivery_count,
         b"h": lambda record: b",".join(
-            name.encode() + b"=" + (NULL if value is None else value) for name, value in record.headers
+            name_bytes(name) + b"=" + (NULL if value is None else value) for name, value in record.headers
         ),
     }
 
@@ -178,10 +191,15 @@ def envelope(delimiter: bytes) -> Print:
             times = b',"tstype":"%s","ts":%d' % (kind, record.timestamp_ms)
         headers = b""
         if record.headers:
-            flat = (each for name, value in record.headers for each in (name.encode(), value))
+            flat = (each for name, value in record.headers for each in (name_bytes(name), value))
             headers = b',"headers":[%s]' % b",".join(map(_json_string, flat))
         count = b',"delivery_count":%d' % record.delivery_count if record.delivery_count else b""
-        return b'{"topic":%s,"partition":%d,"offset":%d%s,"broker":%d%s%s,"key":%s,"payload":%s}%s' % (
+        ids = b"".join(
+            b',"%s_schema_id":%d' % (name, schema_id)
+            for name, schema_id in ((b"key", record.key_schema_id), (b"value", record.value_schema_id))
+            if schema_id
+        )
+        return b'{"topic":%s,"partition":%d,"offset":%d%s,"broker":%d%s%s%s,"key":%s,"payload":%s}%s' % (
             _json_string(record.topic),
             record.partition,
             record.offset,
@@ -189,8 +207,9 @@ def envelope(delimiter: bytes) -> Print:
             record.broker,
             count,
             headers,
-            _json_string(record.key),
-            _json_string(record.value),
+            ids,
+            _json_string(record.key) if record.key_schema_id is None else record.key,
+            _json_string(record.value) if record.value_schema_id is None else record.value,
             delimiter,
         )
 

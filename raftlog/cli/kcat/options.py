@@ -121,7 +121,23 @@ PrintKeys = Annotated[
 ]
 Unpack = Annotated[
     list[str] | None,
-    typer.Option("-s", metavar="[key=|value=]PACK", help="numbers in binary: < > b B h H i I q Q c s $"),
+    typer.Option(
+        "-s",
+        "--decode",
+        metavar="[key=|value=]PACK",
+        help="numbers in binary: < > b B h H i I q Q c s $; or registry: as JSON by the schemas of the registry",
+    ),
+]
+Registry = Annotated[
+    str,
+    typer.Option(
+        "--registry",
+        "-r",
+        metavar="URL",
+        envvar="RAFTLOG_REGISTRY",
+        show_default=False,
+        help="with -s registry: the schema registry; otherwise the context's, or that of the brokers",
+    ),
 ]
 PrintNulls = Annotated[bool, typer.Option("--null", "-Z", help="print NULL for empty keys and values")]
 Unbuffered = Annotated[bool, typer.Option("--unbuffered", "-u", help="flush each record")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from raftlog.cli.exits import Failure
@@ -22,11 +23,13 @@ class Wanted:
     carry_on: bool
     verbose: bool
     quiet: bool
+    decode: Callable[[Record], Record] | None = None
+    """Decodes keys and values before they are printed."""
 
     def print_record(self, record: Record) -> None:
         """Write one record to standard output. Raise Failure, which names the record, if the format does not fit."""
         try:
-            sys.stdout.buffer.write(self.show(record))
+            sys.stdout.buffer.write(self.show(record if self.decode is None else self.decode(record)))
         except Failure as failure:
             where = f"{record.topic.decode()} {record.partition} at offset {record.offset}"
             raise Failure(f"{where}: {failure}") from None

@@ -205,7 +205,11 @@ def _copies(
                 raise NotCopied(str(denied(settings, "read", [tp.topic])))
             continue
         reached = message.offset() + 1
-        offset = copied_offset(message.headers(), source)
+        try:
+            headers = message.headers()
+        except (SystemError, UnicodeDecodeError):  # a name is not UTF-8, so it is no copy of a mirror
+            continue
+        offset = copied_offset(headers, source)
         if offset is not None:
             found.setdefault(offset, message.offset())
     consumer.unassign()

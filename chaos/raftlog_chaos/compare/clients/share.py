@@ -62,7 +62,7 @@ class _Workers:
         consumer.subscribe([self._load.topic])
         while True:
             records = [each for each in consumer.poll(POLL_S) if each.error() is None]
-            self._accepting.note_delivered([each.value() for each in records])
+            self._accepting.note_delivered([each.value() or b"" for each in records])
             for begins in range(0, len(records), self._load.per_ack):
                 self._accept(consumer, worker, records[begins : begins + self._load.per_ack])
 

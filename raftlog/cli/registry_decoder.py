@@ -1,0 +1,222 @@
+"""Keys and values of records as JSON, by the schemas of a registry, for `raftlog consume`.
+
+What cannot be decoded keeps its bytes, and a line on standard error says why. While the registry does not answer, one
+line does for all records: known schemas still decode.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Callable, Collection, Generator
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+
+from raftlog.cli import exits
+from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import SCHEMA_REGISTRY, read_url
+from raftlog.cli.http_command import api_of
+from raftlog.cli.kcat.format import BY_GUID_ALONE, Record
+from raftlog.cli.printable import printable
+from raftlog.cli.target import Target
+from raftlog.schemas.errors import SCHEMA_NOT_FOUND, SchemaError
+from raftlog.schemas.formats import demand_package, format_of
+from raftlog.schemas.payloads import BY_GUID, FRAMES, SCHEMA_HEADERS, Undecodable, check_json, is_framed
+from raftlog.schemas.registered import RegisteredSchema, read_registered
+from raftlog.schemas.schema import KINDS
+
+Result = TypeVar("Result")
+NOT_FOUND: Final = 404
+RETRY_S: Final = 5.0
+"""How long a registry that did not answer, and an id that it did not know, are not asked for again."""
+MAX_SCHEMAS: Final = 1_000
+"""Schemas, and unknown ids, that are kept: producers choose the ids."""
+
+
+class _Reader(NamedTuple):
+    """A schema in the form that payloads are read by, or why there is none; `until` it is looked up again."""
+
+    schema_id: int
+    read: Callable[[bytes], Generator[None, None, Any]] | None
+    problem: str = ""
+    until: float = float("inf")
+
+
+class RegistryDecoder:
+    """Decodes the `fields` ("key", "value") of records. `ask` returns the body for a path of the registry.
+
+    `ask` returns None for a schema that is not there, and raises Failure if the registry does not answer.
+    """
+
+    def __init__(self, ask: Callable[[str], Any], fields: Collection[str]) -> None:
+        self._ask, self._fields = ask, fields
+        self._readers: dict[bytes, _Reader] = {}
+        self._away_until = 0.0
+        self.code = exits.OK
+        """The exit code: FAILED once a key or value was not decoded."""
+
+    def decoded(self, record: Record) -> Record:
+        """Return a record with its key and value as JSON, as far as they can be decoded."""
+        for field in self._fields:
+            content = getattr(record, field)
+            if content is None:
+                continue
+            try:
+                schema_id, text = self._decode(bytes(content), self._prefix(record, field))
+            except _Away:
+                self.code = exits.FAILED
+            except Undecodable as error:
+                self.code = exits.FAILED
+                where = f"{record.topic.decode()} {record.partition} at offset {record.offset}"
+                _say(f"{where}: the {field} is printed as it is: {printable(str(error))}")
+            else:
+                if field == "key":
+                    record = record._replace(key=text, key_schema_id=schema_id)
+                else:
+                    record = record._replace(value=text, value_schema_id=schema_id)
+        return record
+
+    def _prefix(self, record: Record, field: str) -> bytes | None:
+        """Return the guid of a schema that a header has; of several headers the last counts."""
+        found = [value for name, value in record.headers if name == SCHEMA_HEADERS[field]]
+        return bytes(found[-1]) if found and found[-1] is not None else None
+
+    def _decode(self, content: bytes, prefix: bytes | None) -> tuple[int, bytes]:
+        """Return the id of a schema, and a payload as JSON. Raise Undecodable, _Away."""
+        whole = content if prefix is None else prefix + content
+        if not is_framed(content if prefix is None else prefix):
+            raise Undecodable("it does not begin with the id of a schema")
+        size = FRAMES[whole[0]]
+        reader = self._reader(whole[:size])
+        if reader.read is None:
+            raise Undecodable(reader.problem)
+        try:
+            value = _finished(reader.read(whole[size:]))
+            text = bytes(value) if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+            return reader.schema_id, msgspec.json.format(text, indent=-1)
+        except (Undecodable, ValueError, TypeError, RecursionError, OverflowError) as error:
+            raise Undecodable(f"it is not of its schema {_name_of(whole[:size])}: {error}") from None
+
+    def _reader(self, prefix: bytes) -> _Reader:
+        """Return what reads payloads that begin so. Raise _Away."""
+        found = self._readers.get(prefix)
+        if found is None or time.monotonic() >= found.until:
+            found = self._look_up(prefix)
+            if len(self._readers) >= MAX_SCHEMAS:
+                self._readers.clear()
+            self._readers[prefix] = found
+        return found
+
+    def _look_up(self, prefix: bytes) -> _Reader:
+        by_guid = prefix[0] == BY_GUID
+        schema_id = BY_GUID_ALONE if by_guid else int.from_bytes(prefix[1:], "big")
+        path = f"guids/{uuid.UUID(bytes=prefix[1:])}" if by_guid else f"ids/{schema_id}"
+        again_at = time.monotonic() + RETRY_S
+        try:
+            found = self._asked(f"/schemas/{path}")
+            if found is None:
+                problem = f"the registry has no schema with {_name_of(prefix)}"
+                return _Reader(schema_id, None, problem, again_at)
+            schema = read_registered(found, self._asked)
+            return _Reader(schema_id, _reading(schema))
+        except (SchemaError, Undecodable, ImportError) as error:
+            problem = str(error)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            problem = "what the registry returned is no schema"
+        return _Reader(schema_id, None, f"schema {_name_of(prefix)} cannot be used: {problem}", again_at)
+
+    def _asked(self, path: str) -> Any:
+        """Return a response of the registry. Raise _Away; a line says so once, until it answers again."""
+        if time.monotonic() < self._away_until:
+            raise _Away
+        try:
+            found = self._ask(path)
+        except Failure as failure:
+            if not self._away_until:
+                _say(f"{failure}; keys and values without a known schema are printed as they are meanwhile")
+            self._away_until = time.monotonic() + RETRY_S
+            raise _Away from None
+        self._away_until = 0.0
+        return found
+
+
+class _Away(Exception):
+    """The registry does not answer."""
+
+
+def decoder_of(target: Target, url: str, fields: Collection[str]) -> RegistryDecoder:
+    """Return a decoder by a registry: at a URL, which may have a login, or of the context or the brokers.
+
+    Raise Failure.
+    """
+    login = ""
+    if url:
+        address = read_url(url, SCHEMA_REGISTRY.option)
+        names, at, host = address.netloc.rpartition("@")
+        url, login = address._replace(netloc=host).geturl(), unquote(names) if at else ""
+    api = api_of(target, target.timeout_s, service=SCHEMA_REGISTRY, url=url)
+    if login:
+        api.user, api.only_over_tls = login, False
+
+    def ask(path: str) -> Any:
+        found = api.ask("GET", path, accepted=NOT_FOUND)
+        is_error = isinstance(found, dict) and "error_code" in found
+        if is_error and found["error_code"] != SCHEMA_NOT_FOUND and path.startswith("/schemas"):
+            raise Failure(f"the schema registry returns no schemas: {found.get('message', '')}")
+        return None if is_error else found
+
+    return RegistryDecoder(ask, fields)
+
+
+def _reading(schema: RegisteredSchema) -> Callable[[bytes], Generator[None, None, Any]]:
+    """Return what reads payloads of a schema. Raise SchemaError, Undecodable."""
+    kind = next((each for each in KINDS if each == schema.kind), None)
+    if kind is None:
+        raise Undecodable(f"it is of the type {schema.kind[:100]}")
+    if kind == "JSON":
+        return _read_json
+    demand_package(kind)
+    references = schema.references
+    parsed = format_of(kind).parse(schema.text, references)
+    payloads: Any = import_module(f"raftlog.schemas.{kind.lower()}_payloads")
+    if kind == "PROTOBUF":
+        others = [format_of(kind).parse(each.text, references) for each in references]
+        return partial(_read_message, payloads, payloads.Types(parsed, others))
+    return partial(payloads.read, schema=parsed)
+
+
+def _read_message(payloads: Any, types: Any, payload: bytes) -> Generator[None, None, Any]:
+    _, value = yield from payloads.read(payload, types)
+    return value
+
+
+def _read_json(payload: bytes) -> Generator[None, None, Any]:
+    check_json(payload)
+    return msgspec.Raw(payload)
+    yield  # a generator, as the readers of the other types
+
+
+def _finished(steps: Generator[None, None, Result]) -> Result:
+    """Do all the steps of a reader, and return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def _name_of(prefix: bytes) -> str:
+    if prefix[0] == BY_GUID:
+        return f"guid {uuid.UUID(bytes=prefix[1:])}"
+    return f"id {int.from_bytes(prefix[1:], 'big')}"
+
+
+def _say(line: str) -> None:
+    sys.stdout.buffer.flush()
+    print(f"raftlog: {line}", file=sys.stderr)
