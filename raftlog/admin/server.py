@@ -13,8 +13,9 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_origin
 
 import msgspec
 from aiohttp import StreamReader, web
@@ -424,16 +425,24 @@ def _path(route: Route, request: web.Request) -> dict[str, Any]:
     return found
 
 
+@cache
+def _list_names(kind: Any) -> frozenset[str]:
+    """Return the parameters that may be given several times."""
+    return frozenset(each.name for each in msgspec.structs.fields(kind) if get_origin(each.type) is list)
+
+
 def _query(route: Route, request: web.Request, *, most: int) -> Any:
     given = request.query
     if len(given) > most:
         raise ApiError(400, f"a query has at most {most} parameters")
-    found = dict(given)
-    if len(found) < len(given):
-        times = Counter(name for name, _ in given.items())
-        raise ApiError(400, f"{min(name for name in times if times[name] > 1)} is given more than once")
+    kind = route.query or NoQuery
+    lists = _list_names(kind)
+    found = {name: given.getall(name) if name in lists else given[name] for name in given}
+    times = Counter(name for name, _ in given.items() if name not in lists)
+    if repeated := [name for name in times if times[name] > 1]:
+        raise ApiError(400, f"{min(repeated)} is given more than once")
     try:
-        return msgspec.convert(found, route.query or NoQuery, strict=False)
+        return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ApiError(400, f"query: {error}") from None
 

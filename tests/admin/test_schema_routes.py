@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 from confluent_kafka.schema_registry import (
     ConfigCompatibilityLevel,
+    Metadata,
+    MetadataProperties,
     Schema,
     SchemaReference,
     SchemaRegistryClient,
@@ -44,11 +46,11 @@ UNSERVED: Final = {
     "create_association",
     "delete_associations",
     "get_associations_by_resource_name",
-    "get_latest_with_metadata",
 }
 """Methods of confluent-kafka's client for which the registry has no route; the page says so."""
 ASSOCIATIONS: Final = "GET /associations/"
 """Serializers look here for a subject, and take the topic's after a 404; the page says so."""
+OWNED: Final = Metadata(tags=None, properties=MetadataProperties({"owner": "me"}), sensitive=None)
 WITHOUT_REQUESTS: Final = {"clear_caches", "clear_latest_caches", "close", "config", "new_client"}
 
 
@@ -91,6 +93,8 @@ SAID: Final = [
     ("DELETE", f"/subjects/{FILLED}?permanent=true", None, 40405),
     ("DELETE", f"/subjects/{READ_ONLY}", None, 42205),
     ("DELETE", f"/subjects/{REFERRED}", None, 42206),
+    ("GET", f"/subjects/{ABSENT}/metadata?key=owner&value=me", None, 40401),
+    ("GET", f"/subjects/{FILLED}/metadata?key=owner&value=me", None, 40403),
     ("GET", f"/subjects/{ABSENT}/versions", None, 40401),
     ("POST", f"/subjects/{FILLED}/versions", {"schema": '"string"'}, 409),
     ("POST", f"/subjects/{READ_ONLY}/versions", {"schema": '"long"'}, 42205),
@@ -198,6 +202,8 @@ def use_client(use: Use) -> None:
     user = Schema(USER, "AVRO")
     client = SchemaRegistryClient({"url": use.url})
     found = client.register_schema_full_response(subject, user)
+    described = f"{subject}-described"
+    client.register_schema(described, Schema(USER, "AVRO", metadata=OWNED))
     refers = Schema('["null", "User"]', "AVRO", [SchemaReference("User", subject, 1)])
     level = ServerConfig(compatibility=ConfigCompatibilityLevel.BACKWARD)
     calls = [
@@ -213,6 +219,7 @@ def use_client(use: Use) -> None:
         ("get_latest_version", subject),
         ("get_version", subject, 1),
         ("get_versions", subject),
+        ("get_latest_with_metadata", described, {"owner": "me"}),
         ("get_referenced_by", subject, 1),
         ("test_compatibility", subject, user),
         ("test_compatibility_all_versions", subject, user),
@@ -256,9 +263,14 @@ def use_serializers(use: Use) -> None:
     in_header = {"schema.id.serializer": header_schema_id_serializer}
     from_header = {"schema.id.deserializer": dual_schema_id_deserializer}
     avro: dict[str, Any] = {"name": "Ada Lovelace"}
+    owned = {"auto.register.schemas": False, "use.latest.with.metadata": {"owner": "me"}}
     for conf in ({}, {"auto.register.schemas": False}, latest, in_header):
         payload = AvroSerializer(client(), USER, conf=conf)(avro, context)
         assert AvroDeserializer(client(), conf=from_header)(payload, context) == avro
+    other = SerializationContext(f"{use.subject}-owned", MessageField.VALUE)
+    client().register_schema(f"{use.subject}-owned-value", Schema(USER, "AVRO", metadata=OWNED))
+    payload = AvroSerializer(client(), USER, conf=owned)(avro, other)
+    assert AvroDeserializer(client())(payload, other) == avro
     other = SerializationContext(f"{use.subject}-json", MessageField.VALUE)
     payload = JSONSerializer(json_text, client())({"a": 1}, other)
     assert JSONDeserializer(None, schema_registry_client=client())(payload, other) == {"a": 1}

@@ -51,7 +51,10 @@ class Import(NamedTuple):
 
 @cache
 def modules_under(folder: Path) -> tuple[Module, ...]:
-    """Return every Python file below a folder."""
+    """Return every Python file below a folder.
+
+    The trees of all files take half a gigabyte. They are kept, since nearly all rules look at them.
+    """
     paths = [path for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts]
     with made_to_stay():
         return tuple(_read(path) for path in paths)

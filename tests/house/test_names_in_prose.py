@@ -111,9 +111,11 @@ def words_of(module: Module) -> frozenset[str]:
     return frozenset(word for each in found for word in each.split("."))
 
 
-@cache
 def words_near(module: Module) -> frozenset[str]:
-    """Return the words of a module, with what its classes inherit, and the landmarks of its package."""
+    """Return the words of a module, with what its classes inherit, and the landmarks of its package.
+
+    It is not kept: the landmarks alone take half a megabyte for each module.
+    """
     inherited = (members()[node.name] for node in nodes_of(module.tree, ast.ClassDef))
     return words_of(module).union(landmarks(module.name.split("/")[0]), *inherited)
 

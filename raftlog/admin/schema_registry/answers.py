@@ -75,14 +75,24 @@ class ReferenceBody(msgspec.Struct):
     version: Version32
 
 
+class MetadataBody(msgspec.Struct, omit_defaults=True):
+    """Metadata of a schema. Its lists are sets, and an empty part is as good as none."""
+
+    tags: dict[str, list[str]] | None = None
+    properties: dict[str, str] | None = None
+    sensitive: list[str] | None = None
+    """Names of properties."""
+
+
 class SchemaBody(msgspec.Struct):
     """A schema, as clients send it. `id` and `version` are for mode IMPORT."""
 
     schema: str
     schemaType: str | None = None
     references: list[ReferenceBody] | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: MetadataBody | None = None
     ruleSet: dict[str, Any] | None = None
+    """Kept as it is: clients carry its rules out."""
     id: Annotated[int, msgspec.Meta(ge=-1, lt=INT32)] | None = None
     version: Version32 | None = None
 
@@ -130,7 +140,17 @@ def schema_of(call: Call) -> Schema:
         raise SchemaError(INVALID_SCHEMA, f"a schema refers to {MAX_REFERENCES} others at most")
     for each in references:
         call.demand(Operation.READ, TOPIC, resource_of(each.subject))
-    return Schema(kind, body.schema, references, body.metadata or None, body.ruleSet or None)
+    return Schema(kind, body.schema, references, _metadata_of(body.metadata), body.ruleSet)
+
+
+def _metadata_of(body: MetadataBody | None) -> dict[str, Any] | None:
+    """Return metadata that is the same for the same sets, without empty parts. None stays None."""
+    if body is None:
+        return None
+    tags = {name: sorted(set(each)) for name, each in sorted((body.tags or {}).items())}
+    properties = dict(sorted((body.properties or {}).items()))
+    found = {"tags": tags, "properties": properties, "sensitive": sorted(set(body.sensitive or ()))}
+    return {name: each for name, each in found.items() if each}
 
 
 def subject_of(call: Call, operation: Operation) -> str:

@@ -24,6 +24,7 @@ from raftlog.schemas.decisions import (
 )
 from raftlog.schemas.errors import INCOMPATIBLE, STORE_TIMED_OUT, SchemaError
 from raftlog.schemas.formats import demand_package, format_of, identity, serialized_text
+from raftlog.schemas.metadata import completed
 from raftlog.schemas.proto_descriptors import descriptor_of
 from raftlog.schemas.registry_state import Identified, RegistryState, Version
 from raftlog.schemas.schema import Schema
@@ -69,6 +70,7 @@ class Registry:
     async def register(self, wanted: Registration) -> Version:
         """Return the version that the schema has in its subject, new or not. Raises SchemaError, NotLeading."""
         state = await self.store.current()
+        given, wanted = wanted, await self._completed(state, wanted)
         found = registered(state, wanted)
         if found is not None:
             return found
@@ -85,11 +87,22 @@ class Registry:
             ) from None
 
         async def decide(state: RegistryState) -> Change:
+            wanted = await self._completed(state, given)
             await self._demand_compatibility(state, wanted, compared)
             return decide_registration(state, wanted)
 
         written: Version = await self.store.change(decide)
         return written
+
+    async def _completed(self, state: RegistryState, wanted: Registration) -> Registration:
+        """Return a registration with the metadata and the rules that it takes over."""
+        schema = completed(state, wanted)
+        if (schema.metadata, schema.rule_set) == (
+            wanted.schema.metadata or None,
+            wanted.schema.rule_set or None,
+        ):
+            return wanted._replace(schema=schema)
+        return wanted._replace(schema=schema, identity=await self.in_thread(lambda: identity(schema)))
 
     async def _demand_compatibility(
         self, state: RegistryState, wanted: Registration, compared: _Compared

@@ -44,17 +44,17 @@ class Compatibility(msgspec.Struct, omit_defaults=True):
 
 
 class ConfigBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A config. Only its level can be set; the other fields of Confluent's API must be null."""
+    """A config. Only its level can be set: another field of Confluent's API is refused unless it is null or false."""
 
     compatibility: str | None = None
     normalize: bool | None = None
     validateFields: bool | None = None
     alias: str | None = None
     compatibilityGroup: str | None = None
-    defaultMetadata: None = None
-    overrideMetadata: None = None
-    defaultRuleSet: None = None
-    overrideRuleSet: None = None
+    defaultMetadata: dict[str, Any] | None = None
+    overrideMetadata: dict[str, Any] | None = None
+    defaultRuleSet: dict[str, Any] | None = None
+    overrideRuleSet: dict[str, Any] | None = None
     compatibilityPolicy: str | None = None
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any, Final
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
 
+from raftlog.admin.errors import ApiError
 from raftlog.admin.route import ASKED_BY_HANDLER, FILTERED, TOPIC, Call, Route
 from raftlog.admin.schema_registry.answers import (
     MEDIA_TYPE,
@@ -32,6 +34,7 @@ from raftlog.schemas.decisions import (
     version_of,
 )
 from raftlog.schemas.errors import schema_not_found
+from raftlog.schemas.metadata import latest_with
 from raftlog.schemas.registry_state import Identified
 from raftlog.security.acls import Operation
 
@@ -105,6 +108,26 @@ async def get_version_text(call: Call, registry: Registry) -> web.Response:
     return web.Response(text=shown.schema.text, content_type=MEDIA_TYPE)
 
 
+class MetadataQuery(AnyQuery):
+    """Properties as pairs: the first `key` with the first `value`, and so on."""
+
+    key: list[str] = []
+    value: list[str] = []
+
+
+async def get_latest_with_metadata(call: Call, registry: Registry) -> SchemaAnswer:
+    """Return the newest version of a subject whose metadata has these properties."""
+    subject, query = subject_of(call, Operation.DESCRIBE), call.query
+    if len(query.key) != len(query.value):
+        raise ApiError(400, f"{len(query.key)} times key, and {len(query.value)} times value: they are pairs")
+    properties = dict(zip(query.key, query.value, strict=True))
+    state = await registry.store.current()
+    # confluent-kafka for Python encodes keys and values twice
+    decoded = {unquote(name): unquote(value) for name, value in properties.items()}
+    found = latest_with(state, subject, (properties, decoded), deleted=query.deleted)
+    return answer_of(await registry.formatted(state, state.ids[found.id], query.format), found)
+
+
 async def list_referrers(call: Call, registry: Registry) -> list[int]:
     """List the ids of schemas that refer to a version."""
     subject, number = subject_of(call, Operation.DESCRIBE), version_number(call)
@@ -150,6 +173,13 @@ ROUTES: Final = (
         role="reader",
     ),
     row("DELETE", SUBJECT, by_leader(delete_subject, repeatable=False), "Delete a subject"),
+    row(
+        "GET",
+        f"{SUBJECT}/metadata",
+        by_leader(get_latest_with_metadata),
+        "Show the newest version with metadata",
+        query=MetadataQuery,
+    ),
     row("GET", f"{SUBJECT}/versions", by_leader(list_versions), "List the versions of a subject"),
     row(
         "POST",
