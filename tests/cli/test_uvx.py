@@ -21,7 +21,7 @@ from tests.kit.waits import ended, run
 READY_S = 4.0
 """The promise, for a machine that does no other work."""
 CPU_S = 4.0
-"""The CPU time until then of uvx, the command and its nodes: almost twice what they take, for a machine that is busy."""
+"""The CPU time until then of uvx, the command and its nodes: almost twice what they take, as others may slow them."""
 QUIET_SHARE = 0.1
 """Of the machine's CPU time, what others may use while it counts as quiet."""
 TICKS = os.sysconf("SC_CLK_TCK")
