@@ -15,6 +15,7 @@ declare -A known=(
     [e2fsprogs]=mkfs.ext4
     [xfsprogs]=mkfs.xfs
     [btrfs-progs]=mkfs.btrfs
+    [postgresql]='/usr/lib/postgresql/*/bin/initdb'  # a catalog of tables
 )
 missing=()
 for package in "${@:-${!known[@]}}"; do

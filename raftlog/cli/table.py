@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,6 +22,7 @@ from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 from raftlog.cli.timestamps import read_moment
+from raftlog.cli.tombstones import missed_tombstones
 from raftlog.tables import patience
 from raftlog.tables.formats import Format
 from raftlog.tables.patience import watched
@@ -160,7 +161,13 @@ def run(
         skip_lost=skip_lost,
     )
     tables = _open(format, to, catalog, topics, registry)
-    job = Job(target.cluster, tables, plan, Reports(_print_json if as_json else _print_line, _say))
+
+    def resumed(topic: str, offsets: Mapping[int, int]) -> None:
+        if line := missed_tombstones(target, topic, offsets):
+            _say(line)
+
+    reports = Reports(_print_json if as_json else _print_line, _say, resumed)
+    job = Job(target.cluster, tables, plan, reports)
     with _stopped_by_signals(job) as caught, target.failures(needs="READ"):
         try:
             _run_in_thread(job)

@@ -69,10 +69,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """The receivers of reports: `commit` gets each commit, `say` a line about anything else."""
+    """The receivers of reports: `commit` gets each commit, `say` a line about anything else.
+
+    `resumed` gets the next offsets that a table has when it is opened.
+    """
 
     commit: Callable[[Committed], None]
     say: Callable[[str], None]
+    resumed: Callable[[str, Mapping[int, int]], None] = lambda _topic, _offsets: None
 
 
 class LostRecords(TableError):
@@ -165,6 +169,8 @@ class Job:
         say = self._say_about(topic)
         writer = TableWriter(destination.table, source, time.sleep, say)
         known = writer.read_head().offsets
+        if known:
+            self._reports.resumed(topic, known)
         check_values(destination)
         feed = Feed(topic, writer, source, Rows(destination.values))
         if destination.dead_letters is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from unittest.mock import patch
 
 import pytest
 
@@ -38,7 +37,9 @@ def test_a_pipe_that_is_open_is_not_waited_for(strict: CommandLine) -> None:
 
 
 @pytest.mark.slow
-def test_a_user_who_may_not_read_settings_hears_it_at_the_first_record(strict: CommandLine) -> None:
+def test_a_user_who_may_not_read_settings_hears_it_at_the_first_record(
+    strict: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a few seconds, and long before the end of a pipe; no line says that no record came."""
     read: list[int] = []
 
@@ -47,10 +48,11 @@ def test_a_user_who_may_not_read_settings_hears_it_at_the_first_record(strict: C
             read.append(number)
             yield b"v"
 
-    with (
-        patch.object(produce, "setting_of", side_effect=Failure("not authorized")),
-        patch.object(produce, "messages", messages),
-    ):
-        ran = strict("produce", "-t", "unseen", stdin=b"v\n")
+    def setting_of(*_: object) -> str:
+        raise Failure("not authorized")
+
+    monkeypatch.setattr(produce, "setting_of", setting_of)
+    monkeypatch.setattr(produce, "messages", messages)
+    ran = strict("produce", "-t", "unseen", stdin=b"v\n")
     assert (ran.returncode, read) == (exits.NOT_FOUND, [0])
     assert ran.stderr == "raftlog: topic unseen: there is no such topic or partition\n"

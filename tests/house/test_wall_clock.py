@@ -31,6 +31,7 @@ READERS = {
     "raftlog/cli/doctor/network.py": "compares it",
     "raftlog/cli/group_reset.py": "what a person asks for",
     "raftlog/cli/produce.py": "stamps records, as clients do",
+    "raftlog/cli/tombstones.py": "compares it with the times of records, for a warning",
     "raftlog/cli/transaction.py": "shows it",
     "raftlog/metadata/quorum_description.py": "when observers were heard of, for people",
     "raftlog/controller/admin_requests.py": "makes, renews and refuses tokens; expired ones go by the believed time",

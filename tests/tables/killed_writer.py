@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -16,17 +17,19 @@ from typing import Any
 from raftlog.cli import main
 from raftlog.tables import formats
 
+Wrap = Callable[[Any], Any]
 
-def kill_after(at: int) -> None:
-    """Have this process kill itself after so many calls."""
+
+def kill_after(at: int) -> Wrap:
+    """Have this process kill itself after so many calls of its table; return what counts other calls, too."""
     calls = 0
 
     def wrapped(method: Any) -> Any:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
             nonlocal calls
-            calls += 1
-            found = method(*arguments)
-            if calls == at:
+            calls = number = calls + 1  # a call may make others
+            found = method(*arguments, **options)
+            if number == at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return found
 
@@ -41,9 +44,10 @@ def kill_after(at: int) -> None:
         return found
 
     formats.open_table = opened
+    return wrapped
 
 
-def run_all() -> None:
+def run_all(kill_after: Callable[[int], object]) -> None:
     """Run until standard input ends."""
     for at in count(1):
         if not sys.stdin.readline():
@@ -62,4 +66,4 @@ if __name__ == "__main__":
     for each in ("delta", "iceberg", "job"):
         import_module(f"raftlog.tables.{each}")
 
-    run_all()
+    run_all(kill_after)

@@ -335,3 +335,18 @@ def test_a_log_that_was_truncated_and_grew_past_the_table_is_noticed(folder: Pat
         (commit,) = _commits(raftlog(*run, "--skip-lost").stdout)
         assert commit["records"] == 5
         assert raftlog(*run).returncode == 0
+
+
+def test_a_table_that_is_older_than_tombstones_are_kept_is_said_to_be(
+    raftlog: CommandLine, tmp_path: Path
+) -> None:
+    """When the command goes on, and not at its first run."""
+    topic = "old-tombstones"
+    kept = ("-c", "cleanup.policy=compact", "-c", "delete.retention.ms=0")
+    assert raftlog("topic", "create", topic, "-p", "1", *kept).returncode == 0
+    command = ("table", "run", topic, "--to", str(tmp_path), "--until-end", "-G", "")
+    warning = "the position is older than delete.retention.ms (0) of this compacted topic"
+    for number, is_old in enumerate((False, True)):
+        assert raftlog("produce", "-q", "-t", topic, "-k", f"{number}", stdin=b"v\n").returncode == 0
+        ran = raftlog(*command)
+        assert (ran.returncode, warning in ran.stderr) == (0, is_old), ran.stderr
