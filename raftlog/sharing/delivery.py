@@ -137,7 +137,7 @@ class ByHand(NamedTuple):
 
 
 def check_batches(acknowledgements: Sequence[Acknowledgement]) -> None:
-    """Raise InvalidRequest unless ranges are in order, each with one type for all its offsets or one for each.
+    """Raise InvalidRequest unless ranges are in order, each with a single type or a type for each offset.
 
     As in Apache Kafka, a range may begin at the last offset of the range before it; the record's state decides then.
     """
@@ -145,7 +145,7 @@ def check_batches(acknowledgements: Sequence[Acknowledgement]) -> None:
     for first_offset, last_offset, types in acknowledgements:
         count = last_offset - first_offset + 1
         if count < 1 or len(types) not in (1, count):
-            raise InvalidRequest("an acknowledgement has one type for all its offsets, or one for each")
+            raise InvalidRequest("an acknowledgement has a single type, or a type for each offset")
         if first_offset < before:
             raise InvalidRequest("acknowledgement batches must be in order, and not overlap")
         before = last_offset

@@ -524,7 +524,7 @@ def _state_after_write(each: InFlightRange) -> DeliveryState:
 
 
 def _drop_renewal(spans: list[Span]) -> None:
-    """Remove the last offset, whose record is acknowledged again. Raise InvalidRecordState unless it is renewed."""
+    """Remove the last offset: its record is acknowledged again. Raise InvalidRecordState unless it is renewed."""
     first_offset, end_offset, type_ = spans.pop()
     if type_ is not AcknowledgeType.RENEW:
         raise InvalidRecordState("the record is acknowledged twice in a request")

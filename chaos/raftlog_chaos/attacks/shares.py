@@ -14,7 +14,6 @@ from raftlog.base.errors import (
     PolicyViolation,
     ShareSessionLimitReached,
 )
-from raftlog.coordinator.group_memory import GROUP_BYTES
 from raftlog.protocol.codec import decode_response
 from raftlog.protocol.message_builders import request_builders
 from raftlog_chaos.attacks.facts import ask
@@ -36,6 +35,8 @@ JOINING_S: Final = 15.0
 CROWDING: Final = 20
 """Connections of a client that joins at each of the nodes at once."""
 CROWDING_S: Final = 35.0
+GROUP_BYTES: Final = 1_000
+"""The least that a node counts for a group."""
 CROWD_AT_ONCE: Final = 4
 """Its joins that are under way on a connection."""
 EXPECTED: Final = frozenset(
@@ -238,9 +239,8 @@ def ten_thousand_share_groups_of_one_client(target: Target) -> str:
 
 def _group_bytes(target: Target, node: int) -> int:
     """Return the bytes that a node counts for the groups that it coordinates."""
-    found = re.search(
-        r"^raftlog_group_memory_bytes (\S+)$", ask(target.nodes[node], "/metrics").decode(), re.M
-    )
+    metrics = ask(target.nodes[node], "/metrics").decode()
+    found = re.search(r"^raftlog_group_memory_bytes (\S+)\n", metrics, re.MULTILINE)
     expect(found is not None, "a node does not count its groups")
     return int(float(found[1])) if found else 0
 

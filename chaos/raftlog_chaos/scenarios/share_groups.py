@@ -19,10 +19,10 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
+from raftlog.base.types import encode_uuid
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.shards import share_coordinator
-from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import (
     AlterConfigs,
     ConfigAlteration,
@@ -179,8 +179,8 @@ class ShareGroups(Leaving):
                 lock_s=self.lock_s,
                 limit=self.limit,
                 read_committed=False,
-                compacted=True,
             )
+            book.compacted = True
             for number in range(WORKERS):
                 self._employ_worker(book, f"{READERS}{number}")
         self.loop.main.start(self._watch())
@@ -456,7 +456,7 @@ class ShareGroups(Leaving):
     async def read_late(self, book: ShareGroupModel) -> None:
         """Keep a leader from reading a new group's state until its member has waited for a while.
 
-        Nothing wakes the member when the state can be read. It must look once more before its time is over.
+        The member is not woken when the state can be read. It must look once more before its time is over.
         """
         client = Client("late", self.cluster.bootstrap, timeout_s=SETTLED_S)
         member, host = ShareMember(client, "late", book.where, group="late"), self.loop.host("late")
@@ -470,9 +470,9 @@ class ShareGroups(Leaving):
             await member.join()
 
         await host.start(join())
-        image = self.cluster.last_image()
-        key = SharePartitionKey("late", image.topics[book.where[0]].topic_id, book.where[1])
-        coordinator = self.cluster.nodes[share_coordinator(image, str(key))]
+        topic_id = encode_uuid(self.cluster.last_image().topics[book.where[0]].topic_id)
+        key = f"late:{topic_id}:{book.where[1]}"
+        coordinator = self.cluster.nodes[share_coordinator(self.cluster.last_image(), key)]
         if coordinator is leader or replica.log_start_offset == replica.high_watermark:
             return
         (self.loop.cut if self.chance.random() < 0.5 else self.loop.clog)(leader.host, coordinator.host)

@@ -83,10 +83,7 @@ class Answered(NamedTuple):
 
 
 class ShareGroupModel:
-    """One group and one partition. `lock_s` and `limit` are the group's configs.
-
-    With `compacted`, records may be missing between those that are delivered.
-    """
+    """One group and one partition. `lock_s` and `limit` are the group's configs."""
 
     def __init__(
         self,
@@ -97,7 +94,6 @@ class ShareGroupModel:
         lock_s: float,
         limit: int,
         read_committed: bool,
-        compacted: bool = False,
     ) -> None:
         self.group = group
         self.where = where
@@ -105,7 +101,8 @@ class ShareGroupModel:
         self.lock_s = lock_s
         self.limit = limit
         self.read_committed = read_committed
-        self.compacted = compacted
+        self.compacted = False
+        """Whether records may be missing between those that are delivered, because the topic is compacted."""
         self.first_offset = -1
         """Where the group began, as its first leader saw it."""
         self.settled: dict[int, Answered] = {}

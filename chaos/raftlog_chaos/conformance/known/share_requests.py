@@ -20,7 +20,7 @@ KNOWN: Final = (
     Known(
         "kafka's own fault",
         "Acknowledged offsets from before the start offset to behind the end are invalid. In Kafka the whole request "
-        "has an unknown error if nothing is in flight.",
+        "has an unknown error if no record is in flight.",
         "share-requests/nothing-in-flight",
         step="ShareAcknowledge*",
         path="answer.error_code",
@@ -30,7 +30,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A share fetch of fewer bytes than none acquires none. In Kafka each partition has an unknown error.",
+        "A share fetch of fewer bytes than none acquires no record. In Kafka each partition has an unknown error.",
         "share-requests/limit/fewer?bytes?than?none",
         path="answer.responses",
         kafka="*UNKNOWN_SERVER_ERROR*",
@@ -38,7 +38,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A share fetch with a wait below zero does not wait. In Kafka it acquires nothing.",
+        "A share fetch with a wait below zero does not wait. In Kafka it acquires no record.",
         "share-requests/limit/a?wait?below?zero",
         path="answer.responses*",
     ),

@@ -177,7 +177,8 @@ def at_the_end_of_a_session(s: Session) -> None:
 def fetch_at_the_end(s: Session, acknowledges: bool) -> None:
     """A ShareFetch that ends its session and names partitions."""
     member = opened(s)
-    member.fetch(*((GOOD,) if acknowledges else ()), epoch=FINAL, max_wait=100)
+    acknowledged = (GOOD,) if acknowledges else ()
+    member.fetch(*acknowledged, epoch=FINAL, max_wait=100)
     other(s, member).fetch(max_wait=WAIT_MS)
 
 
@@ -221,7 +222,8 @@ def limit(s: Session, fields: Message) -> None:
     """Limits at their ends, in a later fetch of a session, and what they leave for another member."""
     member = ready(s)
     member.fetch(adds=False, max_wait=0)
-    member.fetch(**({"max_wait": SHORT_WAIT_MS} | fields))
+    given: Fields = {"max_wait": SHORT_WAIT_MS} | fields
+    member.fetch(**given)
     other(s, member).fetch(max_wait=SHORT_WAIT_MS)
 
 

@@ -67,9 +67,9 @@ def follow_session(broker: BrokerContext, request: RequestContext, message: Any)
 async def acknowledge(broker: BrokerContext, request: RequestContext, message: Any) -> Outcomes:
     """Return the outcome for each partition that has acknowledgements, once they are written.
 
-    As in Apache Kafka, a partition without any has an outcome if it could not take them, except in a ShareFetch without
-    acknowledgements, and the last mention of a partition counts. After the final epoch, what the member still holds is
-    given up.
+    A partition without any has an outcome if it could not take them. It has none in a ShareFetch that acknowledges
+    nowhere. The last mention of a partition counts, as in Apache Kafka. After the final epoch, what the member still
+    holds is given up.
     """
     said: dict[SharedPartition, Sequence[Any]] = {}
 
