@@ -73,6 +73,7 @@ REGRESSIONS: Final = (
     Regression("share-groups", 6.0, 3, "share-batches-unread"),
     Regression("share-groups", 6.0, 5, "share-aborted-delivered"),
     Regression("share-groups", 6.0, 5, "share-overlapping-aborted-delivered"),
+    Regression("share-groups", 6.0, 2, "share-own-writes-unawaited"),
     Regression("share-groups", 6.0, 2, "share-resets-unseen"),
     Regression("share-groups", 6.0, 2, "share-snapshots-empty"),
     Regression("schemas", 6.0, 1, "schemas-appended-anywhere"),
