@@ -142,12 +142,13 @@ class SharePartition:
 
     def next_fetch_offset(self) -> int:
         """Return the first available offset, at most the end offset."""
-        for each in self._ranges.overlapping(self._maybe_available, self.end_offset):
+        end_offset = self._ranges.end_offset
+        for each in self._ranges.overlapping(self._maybe_available, end_offset):
             if each.is_available:
                 self._maybe_available = each.first_offset
                 return each.first_offset
-        self._maybe_available = self.end_offset
-        return self.end_offset
+        self._maybe_available = end_offset
+        return end_offset
 
     # -- acquiring -----------------------------------------------------------------------------------------
 

@@ -35,10 +35,10 @@ SHARE_FILES = (
 
 OTHERS = 10
 
-WAITED_IN_VAIN = 90
+WAITED_IN_VAIN = 81
 """Calls in these files for a ShareFetch that gets no record."""
 
-WOKEN_IN_VAIN = 18
+WOKEN_IN_VAIN = 11
 """Calls there for each further member that waits for the partition of a record."""
 
 

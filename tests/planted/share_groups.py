@@ -76,6 +76,19 @@ def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShareStateCoordinator, "_decide", decide_at_once)
 
 
+def go_on_before_own_writes(patch: pytest.MonkeyPatch) -> None:
+    """A leader that has the share coordinator on its own broker does not wait until its writes are committed."""
+    begin = ShareStateClient.__init__
+
+    def begin_hasty(client: ShareStateClient, broker: Any, write_here: Callable[[WriteState], Any]) -> None:
+        async def write_at_once(request: WriteState) -> None:
+            write_here(request).add_done_callback(lambda it: it.cancelled() or it.exception())
+
+        begin(client, broker, write_at_once)
+
+    patch.setattr(ShareStateClient, "__init__", begin_hasty)
+
+
 def fence_no_leader(patch: pytest.MonkeyPatch) -> None:
     """A leader that has lost its lead, and does not know it yet, still writes states."""
     write = decisions.decide_write
@@ -522,6 +535,7 @@ PLANTS = [
     Plant("share-answered-unwritten", "KIP-932 accepted again", play, answer_before_the_write, 6.0),
     Plant("share-gathered-answered", "KIP-932 accepted again", play, answer_what_gathers, 6.0),
     Plant("share-answered-uncommitted", "KIP-932 accepted again", play, answer_before_the_commit, 6.0),
+    Plant("share-own-writes-unawaited", "KIP-932 accepted again", play, go_on_before_own_writes, 6.0),
     Plant(
         "share-leaders-unfenced",
         "KIP-932 leader epochs",

@@ -219,10 +219,13 @@ class LedSharePartition(Guard):
 
         False unless this belongs to the leadership of now: then a fetch has to look.
         """
-        if self.over is not None or not replica.is_leader or replica.leader_epoch != self.leader_epoch:
+        machine = self._machine
+        if machine is None or self.over is not None:
+            return False
+        if not replica.is_leader or replica.leader_epoch != self.leader_epoch:
             return False
         end_offset = replica.last_stable_offset if self.read_committed else replica.high_watermark
-        return self.machine.next_fetch_offset() >= end_offset
+        return machine.next_fetch_offset() >= end_offset
 
     def begin_read(self, wake: Callable[[], None]) -> bool:
         """Let a fetch have this to itself, from reading the log to acquiring. If another has it, call `wake` later."""

@@ -53,7 +53,9 @@ class ShareStateClient:
         partition = make.PartitionData(partition=key.partition, leader_epoch=leader_epoch)
         topic = make.ReadStateData(topic_id=key.topic_id, partitions=(partition,))
         message = make.ReadShareGroupStateRequest(group_id=key.group_id, topics=(topic,))
-        answer, found = await self._ask(key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message)
+        answer, found = await self._ask(
+            self._coordinator(key), key, ApiKey.READ_SHARE_GROUP_STATE, READ_VERSION, message
+        )
         batches = await each_part(self._broker.env, found.state_batches, _state_batch)
         letters = decode_dead_letters(answer.letters)
         return StoredState(int(found.state_epoch), int(found.start_offset), tuple(batches), letters)
@@ -66,17 +68,11 @@ class ShareStateClient:
         Raises FencedLeaderEpoch or FencedStateEpoch if another leader or an administrator has taken over. After any
         other error the change may have been written or not.
         """
-        if self._coordinator(key) == self._broker.config.node_id:
+        coordinator = self._coordinator(key)
+        if coordinator == self._broker.config.node_id:
+            epochs, complete = (state_epoch, leader_epoch), write.delivery_complete_count
             await self._write_here(
-                WriteState(
-                    key,
-                    state_epoch,
-                    leader_epoch,
-                    write.start_offset,
-                    write.batches,
-                    write.delivery_complete_count,
-                    write.letters,
-                )
+                WriteState(key, *epochs, write.start_offset, write.batches, complete, write.letters)
             )
             return
         make = request_builders(ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION)
@@ -102,16 +98,14 @@ class ShareStateClient:
         topic = make.WriteStateData(topic_id=key.topic_id, partitions=(partition,))
         letters = b"" if write.letters is None else write.letters.encode()
         message = make.WriteShareGroupStateRequest(group_id=key.group_id, topics=(topic,), letters=letters)
-        await self._ask(key, ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION, message)
+        await self._ask(coordinator, key, ApiKey.WRITE_SHARE_GROUP_STATE, WRITE_VERSION, message)
 
     async def _ask(
-        self, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any
+        self, coordinator: int, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any
     ) -> tuple[Any, Any]:
         """Return the response, and its part for the partition. Raises the error of that."""
         within_s = self._broker.config.share_coordinator_write_timeout_ms / 1000
-        answer = await self._broker.links.ask(
-            self._coordinator(key), api_key, version, message, timeout_s=within_s
-        )
+        answer = await self._broker.links.ask(coordinator, api_key, version, message, timeout_s=within_s)
         parts = [
             each
             for topic in answer.results

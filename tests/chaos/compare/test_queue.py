@@ -197,7 +197,7 @@ def test_a_refusal_of_redis_is_an_error():
 
 
 def test_delivery_has_figures_of_its_own(tmp_path):
-    """They compare with a plain consumer's, which acknowledges nothing."""
+    """They compare with a plain consumer's, which does not acknowledge."""
 
     class Steady(Nats):
         kinds = ("queue", "arrival")

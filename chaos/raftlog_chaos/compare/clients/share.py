@@ -58,7 +58,7 @@ class _Workers:
                 "socket.nagle.disable": "true",
             },
         )
-        consumer = ShareConsumer(config)
+        consumer: Any = ShareConsumer(config)
         consumer.subscribe([self._load.topic])
         while True:
             records = [each for each in consumer.poll(POLL_S) if each.error() is None]

@@ -19,7 +19,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import BrokersOnly
 
-_NAMES: Final = {
+_NAMES: Final[dict[int, tuple[str, str]]] = {
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: ("InitializeShareGroupStateResponse", "InitializeStateResult"),
     ApiKey.READ_SHARE_GROUP_STATE: ("ReadShareGroupStateResponse", "ReadStateResult"),
     ApiKey.WRITE_SHARE_GROUP_STATE: ("WriteShareGroupStateResponse", "WriteStateResult"),
@@ -84,7 +84,7 @@ def _begin(begin: Begin, part: tuple[SharePartitionKey, Any]) -> asyncio.Future[
 
 
 def _response(make: Any, api_key: int, topics: Iterable[Any], results: Callable[[Any], Iterator[Any]]) -> Any:
-    response, topic_result = _NAMES[ApiKey(api_key)]
+    response, topic_result = _NAMES[api_key]
     of_topic = getattr(make, topic_result)
     return getattr(make, response)(
         results=(of_topic(topic_id=each.topic_id, partitions=results(each)) for each in topics)
