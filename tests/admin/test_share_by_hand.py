@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ from raftlog.client.share_fetching import ACCEPT
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api, Queue
-from tests.admin.test_share_deliveries import steps, why
+from tests.admin.test_share_deliveries import naming, steps, why
 from tests.kit.share_worker import working
+from tests.kit.waits import until
 
 pytestmark = pytest.mark.slow
 
@@ -121,3 +123,46 @@ def test_other_clients_release_nothing_by_hand(cluster: AdminCluster, queue: Que
             )
         assert why(queue, 0)["state"] == "acquired"
         one.close()
+
+
+def test_what_an_operator_archives_has_one_dead_letter_over_a_killed_leader(
+    own_cluster: AdminCluster,
+) -> None:
+    """The answer came before the kill, so no later leader delivers the records, and each has its letter once."""
+    topic, group = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("t", "q"))
+    url = own_cluster.admin_url(1)
+    (found,) = Api(url).get("/v3/clusters").body["data"]
+    node, api = Api(url), Api(url, f"/v3/clusters/{found['cluster_id']}")
+    enabled = [{"name": "errors.deadletterqueue.group.enable", "value": "true"}]
+    assert api.ask("POST", "/topics", {"topic_name": topic, "partitions_count": 3}).status == 201
+    letters = f"dlq.{topic}"
+    wanted = {"topic_name": letters, "partitions_count": 1, "configs": enabled}
+    assert api.ask("POST", "/topics", wanted).status == 201
+    until(lambda: letters in str(node.get("/v1/topics").body), "the topics are known")
+    index = next(each for each in range(3) if own_cluster.leader(topic, each) != 1)
+    for number in range(6):
+        record = {"partition_id": index, "value": {"data": number}}
+        assert api.ask("POST", f"/topics/{topic}/records", record).body["error_code"] == 200
+    queue = Queue(topic, group, node)
+    until(lambda: queue.reset("earliest").status == 200, "the group has its offsets")
+    with working(own_cluster, topic, group, client_id="one") as one:
+        one.cluster.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, lambda make: naming(make, group, letters))
+        until(
+            lambda: node.get(f"/v1/share-groups/{group}/in-flight").body["dead_letter_topic"] == letters,
+            "the group has its dead-letter topic",
+        )
+        assert one.take(3)[1] == [(0, 1), (1, 1), (2, 1)]
+        assert outcome(by_hand(queue, "archive", partition=index, first_offset=0, last_offset=1)) == {
+            "archived": 2
+        }
+        own_cluster.kill_leader(topic, index)
+        one.member.leave()
+    with working(own_cluster, topic, group, client_id="two") as two:
+        assert two.take(3)[1][0] == (2, 1)
+        at = f"/v1/topics/{letters}/partitions/0/records?offset=earliest"
+        until(lambda: len(node.get(at).body.get("records", ())) >= 2, "letters", seen=lambda: node.get(at))
+        assert outcome(by_hand(queue, "archive", partition=index, first_offset=0, last_offset=1)) == {
+            "done": 2
+        }
+        two.close()
+    assert len(node.get(at).body["records"]) == 2

@@ -85,7 +85,10 @@ def test_queue_releases_and_archives_records_by_hand(
         dialog.get_by_text("Offset 0 of").wait_for()
         dialog.get_by_role("button", name="Archive", exact=True).click()
         page.get_by_text(f"{topic}, partition 0: 1 archived.").wait_for()
-        page.get_by_text("an operator took it from holder (127.0.0.1), and the record is given up").wait_for()
+        page.locator(".timeline").get_by_text(
+            "an operator took it from holder (127.0.0.1), and it is archived"
+        ).wait_for()
+        assert not page.get_by_role("button", name=f"Archive offset 0 of {topic}, partition 0").is_visible()
         worker.member.leave()
 
 

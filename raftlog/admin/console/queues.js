@@ -122,7 +122,7 @@ function drawFlight(section, id, limits, rows, acts) {
     ["Delivered", (each) => (each.deliveries ?? []).map(times), "wide names"],
     ["Oldest lock", (each) => age(each.oldest_lock_ms), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
-    acts && ["", (each) => h("div", { class: "actions" }, buttons(id, each))],
+    acts && ["", (each) => buttons(id, each), "stack"],
   ].filter(Boolean), rows, "The group has no partition yet."), h("p", { class: "quiet" }, "Delivered: 2× 7 means that 7 records that are not done were delivered twice. A start offset opens the story of its record. Partitions that no member reads show what is written."));
 }
 
@@ -154,10 +154,10 @@ function why(root, id, [topic, partition, offset], signal) {
     const decoders = { decode: "auto", decode_key: "auto" };
     shown(contents(await readOne(topic, partition, offset, decoders, signal), { name: topic, key: "auto", value: "auto" }));
   }).catch((error) => signal.aborted || shown(h("p", { class: "quiet" }, error.message)));
-  const show = changes((found) => put(body,
+  const show = changes((found) => (acts.hidden = !["available", "acquired"].includes(found.state), put(body,
     h("p", { class: "summary" }, found.summary.replace(/\d{4}-\d\d-\d\dT[\d:.]+\+00:00/g, (one) => time(Date.parse(one)))),
     h("p", { class: "quiet" }, `${found.state.replace("_", " ")} · ${found.delivery_count} of ${plural(found.delivery_count_limit, "delivery", "deliveries")} · ${found.leader === null ? "no member reads the partition" : `led by broker ${found.leader}`}`),
     h("section", { class: "card" }, story(found)),
-    h("p", { class: "quiet" }, found.complete ? "These are all of its deliveries." : `Brokers remember deliveries since ${time(found.known_since.at_ms)}, and not all of them.`)));
+    h("p", { class: "quiet" }, found.complete ? "These are all of its deliveries." : `Brokers remember deliveries since ${time(found.known_since.at_ms)}, and not all of them.`))));
   every(2000, signal, async () => show(await get(at(id, "topics", topic, "partitions", partition, "records", offset, "why"), signal)), failedIn(body));
 }

@@ -283,7 +283,8 @@ def _end(
         why = failed if is_archived else "it closed its share session or its connection"
         return _words("session_over", is_archived), f"{name} was gone{given_up}", why
     if event.end == "by_hand":
-        return _words("by_hand", is_archived), f"an operator took it from {name}{given_up}", ""
+        taken = f"an operator took it from {name}{', and it is archived' if is_archived else ''}"
+        return _words("by_hand", is_archived), taken, ""
     if event.end == "leader_over":
         return ["leader_over"], f"the lock of {name} was void", f"broker {broker_id} gave up the partition"
     if event.state == "acknowledged":
