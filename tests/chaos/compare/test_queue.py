@@ -197,10 +197,10 @@ def test_a_refusal_of_redis_is_an_error():
 
 
 def test_delivery_has_figures_of_its_own(tmp_path):
-    """They compare with a plain consumer's, which does not acknowledge."""
+    """Each compares with a plain consumer's: one that only reads, and one that commits each record."""
 
     class Steady(Nats):
-        kinds = ("queue", "arrival")
+        kinds = ("queue", "arrival", "committed")
 
         def run(self, load: Load) -> Measured:
             times = {
@@ -217,6 +217,7 @@ def test_delivery_has_figures_of_its_own(tmp_path):
     assert found["200/s, accepted one at a time, p50"] == 3.0
     assert found["200/s, delivered to a worker, p50"] == 1.0
     assert found["200/s, arrived at a plain consumer, p99"] == 4.0
+    assert found["200/s, committed by a plain consumer, p50"] == 3.0
 
 
 def test_a_system_without_queues_says_so(tmp_path):

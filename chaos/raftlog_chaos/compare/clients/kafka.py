@@ -245,6 +245,15 @@ def _assigned(load: Load) -> Any:
 
 def arrival(load: Load) -> Answer:
     """Produce at a steady rate and time each record's arrival at a waiting consumer."""
+    return _arrival(load, commits=False)
+
+
+def committed(load: Load) -> Answer:
+    """Do the same with a consumer that commits each record's offset, and time the answer to that."""
+    return _arrival(load, commits=True)
+
+
+def _arrival(load: Load, *, commits: bool) -> Answer:
     clock, acks = Clock(), _Acks(load)
     consumer = _assigned(load)
     expected = int(load.rate * load.seconds)
@@ -255,6 +264,8 @@ def arrival(load: Load) -> Answer:
         while len(took_s) < expected and time.perf_counter() < deadline:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None and (stamp := message.value().strip()):
+                if commits:
+                    consumer.commit(message=message, asynchronous=False)
                 took_s.append(time.perf_counter() - float(stamp))
 
     reader = threading.Thread(target=read)
@@ -305,6 +316,7 @@ if __name__ == "__main__":
             "both": both,
             "ack": ack,
             "arrival": arrival,
+            "committed": committed,
             "producers": producers,
         }
     )

@@ -1,8 +1,8 @@
 """Queues: ten workers share the records of a topic, and accept them one by one, or a hundred at once.
 
-They do so as fast as possible, with few and with many records under lock, and at a steady rate, beside a plain
-consumer. At that rate the time until a worker has a record is measured too: it compares with the plain consumer's,
-which acknowledges nothing.
+They do so as fast as possible, with few and with many records under lock, and at a steady rate. At that rate plain
+consumers stand beside them. The time until a worker has a record compares with the time until a plain consumer has it.
+The time until the record is accepted compares with that of a plain consumer that commits each record's offset.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import product
 from typing import Final
 
 from raftlog_chaos.compare.figures import Sample
-from raftlog_chaos.compare.loads import Load
+from raftlog_chaos.compare.loads import Kind, Load
 from raftlog_chaos.compare.parts.bench import Bench
 from raftlog_chaos.compare.parts.cost import per_record
 from raftlog_chaos.compare.parts.latency import quantiles, quantiles_of, run_steady
@@ -22,6 +22,8 @@ WORKERS: Final = 10
 LOCKS: Final = (1_000, 10_000)
 PER_ACK: Final = {1: "one at a time", 100: "by hundreds"}
 RATE: Final = 200
+PLAIN: Final[dict[Kind, str]] = {"arrival": "arrived at", "committed": "committed by"}
+"""The loads of plain consumers, and what is timed."""
 LONGER: Final = 2
 """The factor by which these loads are longer than others: a worker that accepts one at a time is slow."""
 
@@ -62,9 +64,11 @@ def _steady(bench: Bench) -> Iterator[Sample]:
             yield from quantiles_of(
                 f"{RATE}/s, delivered to a worker", measured, measured.answer.delivered_ms
             )
-    if "arrival" in bench.system.kinds:
-        name = f"{RATE}/s, arrived at a plain consumer"
-        plain = Load(kind="arrival", topic="queue-plain", rate=RATE, seconds=load.seconds)
+    for kind, what in PLAIN.items():
+        if kind not in bench.system.kinds:
+            continue
+        name = f"{RATE}/s, {what} a plain consumer"
+        plain = Load(kind=kind, topic=f"queue-{kind}", rate=RATE, seconds=load.seconds)
         if (measured := run_steady(bench, plain, name)) is not None:
             yield from quantiles(name, measured)
 

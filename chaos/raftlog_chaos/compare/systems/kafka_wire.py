@@ -22,7 +22,9 @@ CREATE_S: Final = 60.0
 class KafkaWire(System):
     """A cluster of brokers. `ports` are the ports of the running nodes, by node."""
 
-    kinds = frozenset({"produce", "consume", "both", "ack", "arrival", "producers", "connections", "queue"})
+    kinds = frozenset(
+        {"produce", "consume", "both", "ack", "arrival", "committed", "producers", "connections", "queue"}
+    )
     compresses = True
     hello = bytes.fromhex("0000000a0012000000000001ffff")
     """ApiVersions, version 0."""
