@@ -205,7 +205,7 @@ def test_health_names_the_broker_that_is_down_and_the_effects_until_it_is_back(
 
 
 def test_leaders_that_stay_where_they_went_are_a_green_reason(own_cluster: AdminCluster) -> None:
-    """With the command that gives them back, which `raftlog status` prints as well; then nothing is left to say."""
+    """With the command that gives them back, which `raftlog status` prints as well; after it the line is gone."""
     create(own_cluster, "given-back")
     own_cluster.kill(2)
     own_cluster.restart(2)

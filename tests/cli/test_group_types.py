@@ -38,7 +38,7 @@ def consumer(raftlog: CommandLine, ten: str) -> str:
 def test_a_share_group_is_no_consumer_group(
     raftlog: CommandLine, ten: str, share: str, arguments: tuple[str, ...], verb: str
 ) -> None:
-    """Nothing is shown, planned, deleted or moved."""
+    """The command shows, plans, deletes and moves no offset."""
     named = [{"GROUP": share, "TOPIC": ten}.get(each, each) for each in arguments]
     ran = raftlog("group", *named)
     assert (ran.returncode, ran.stdout) == (exits.NOT_FOUND, "")
@@ -77,7 +77,7 @@ def test_the_http_api_names_the_type_too(raftlog: CommandLine, ten: str, consume
 def test_records_are_taken_by_the_command_of_the_groups_type(
     raftlog: CommandLine, ten: str, share: str, consumer: str, quiet: tuple[str, ...]
 ) -> None:
-    """Nothing is said of a new group."""
+    """Without a word of a new group."""
     ran = raftlog("consume", "-G", share, "-e", *quiet, ten)
     assert (ran.returncode, ran.stdout) == (exits.NOT_FOUND, "")
     assert ran.stderr == f"raftlog: {share} is a share group: raftlog consume --share {share} {ten}\n"
