@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from raftlog.base.errors import InconsistentGroupProtocol, KafkaError, UnknownTopicOrPartition, from_code
+from raftlog.base.errors import (
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    KafkaError,
+    UnknownTopicOrPartition,
+    from_code,
+)
 from raftlog.cli import exits
 from raftlog.cli.client_settings import CONSUMER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
@@ -353,7 +359,15 @@ class Stored(Assigned):
         self._printed = {}
 
     def _commit(self, printed: dict[PartitionKey, int]) -> None:
-        commit_offsets(self._target.cluster, self._group, printed)
+        try:
+            commit_offsets(self._target.cluster, self._group, printed)
+        except GroupIdNotFound:
+            self._refuse_share_group()
+            raise
+
+    def _refuse_share_group(self) -> None:
+        names = " ".join(self._source.topics)
+        refuse_type(self._target, self._group, SHARE, f"raftlog consume --share {self._group} {names}")
 
     def close(self) -> None:
         self.commit(at_once=True)
@@ -385,8 +399,7 @@ class Shared(Stored):
         try:
             shared = self._member.join()
         except InconsistentGroupProtocol:
-            names = " ".join(self._source.topics)
-            refuse_type(self._target, self._group, SHARE, f"raftlog consume --share {self._group} {names}")
+            self._refuse_share_group()
             raise
         chosen = [(topic, each) for topic, numbers in sorted(shared.items()) for each in numbers]
         self._fetcher.assign(self._first_offsets(chosen) if chosen else {})

@@ -9,6 +9,8 @@ from tests.cli.live import CommandLine
 
 pytestmark = pytest.mark.slow
 
+FIRST = "auto.offset.reset=earliest"
+
 
 @pytest.fixture
 def share(raftlog: CommandLine, ten: str) -> str:
@@ -80,6 +82,9 @@ def test_records_are_taken_by_the_command_of_the_groups_type(
     """Without a word of a new group."""
     ran = raftlog("consume", "-G", share, "-e", *quiet, ten)
     assert (ran.returncode, ran.stdout) == (exits.NOT_FOUND, "")
+    assert ran.stderr == f"raftlog: {share} is a share group: raftlog consume --share {share} {ten}\n"
+    ran = raftlog("consume", "-t", ten, "-o", "stored", "-X", f"group.id={share}", "-X", FIRST, "-e", *quiet)
+    assert ran.returncode == exits.NOT_FOUND, "its offsets cannot be committed"
     assert ran.stderr == f"raftlog: {share} is a share group: raftlog consume --share {share} {ten}\n"
     ran = raftlog("consume", "--share", consumer, "-e", *quiet, ten)
     assert (ran.returncode, ran.stdout) == (exits.NOT_FOUND, "")
