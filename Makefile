@@ -307,9 +307,9 @@ $(SPARK_TABLES): Makefile
 		org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy || exit 1; done
 	@touch $@
 
-$(DOCS): $(STAMP)
-	$(PIP) --editable . --group dev --group docs
-	@touch $(DOCS)
+# Without the tests' plugins of pytest, which would change what a reader's own pytest prints.
+$(DOCS): pyproject.toml $(CONSTRAINTS)
+	$(call install,documentation,'.[demo]' --group docs)
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,7 +13,7 @@ from typing import Final
 from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.partition_health import PartitionHealth, partition_health
+from raftlog.metadata.partition_health import PartitionHealth, is_deprived, partition_health
 
 SLICE: Final = 1_000
 """Partitions in one slice: well below a millisecond."""
@@ -54,17 +54,38 @@ class Survey:
         self.under_min_isr = Kind()
         self.at_min_isr = Kind()
         self.not_preferred = Kind()
+        self.preferred: Counter[int] = Counter()
+        """By broker, the partitions of which it is the preferred leader."""
+        self.not_led: Counter[int] = Counter()
+        """By broker, how many of these it does not lead, but could."""
         self.reassigning = Kind()
         self.fenced = [each for each, state in sorted(image.brokers.items()) if state.fenced]
         self.active = [each for each, state in sorted(image.brokers.items()) if not state.fenced]
+        self._may_lead = {
+            each
+            for each in self.active
+            if not (image.brokers[each].draining or image.brokers[each].in_controlled_shutdown)
+            and each not in image.decommissions
+        }
+
+    def deprived(self, percentage: int) -> dict[int, int]:
+        """Return the brokers that lead too few of their partitions, with the number that they could lead at once."""
+        return {
+            each: count
+            for each, count in sorted(self.not_led.items())
+            if is_deprived(count, self.preferred[each], percentage)
+        }
 
     def add(self, topic: str, partition: int, state: PartitionState, health: PartitionHealth) -> None:
         """Look at one partition."""
         self.partitions += 1
+        preferred = state.replicas[0]
+        self.preferred[preferred] += 1
         if state.leader == NO_BROKER:
             self.leaderless.add(topic, partition)
-        elif state.leader != state.replicas[0]:
+        elif state.leader != preferred:
             self.not_preferred.add(topic, partition)
+            self.not_led[preferred] += preferred in self._may_lead and preferred in state.isr
         if state.isr_lost:
             self.isr_lost.add(topic, partition)
         if health.under_replicated:

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from raftlog.base.errors import KafkaError, UnknownTopicOrPartition, from_code
+from raftlog.base.errors import (
+    GroupIdNotFound,
+    InconsistentGroupProtocol,
+    KafkaError,
+    UnknownTopicOrPartition,
+    from_code,
+)
 from raftlog.cli import exits
 from raftlog.cli.client_settings import CONSUMER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
 from raftlog.cli.consume_share import consume_share
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
+from raftlog.cli.group_lookup import SHARE, refuse_type
 from raftlog.cli.kcat import options
 from raftlog.cli.kcat.format import (
     REGISTRY,
@@ -352,7 +359,15 @@ class Stored(Assigned):
         self._printed = {}
 
     def _commit(self, printed: dict[PartitionKey, int]) -> None:
-        commit_offsets(self._target.cluster, self._group, printed)
+        try:
+            commit_offsets(self._target.cluster, self._group, printed)
+        except GroupIdNotFound:
+            self._refuse_share_group()
+            raise
+
+    def _refuse_share_group(self) -> None:
+        names = " ".join(self._source.topics)
+        refuse_type(self._target, self._group, SHARE, f"raftlog consume --share {self._group} {names}")
 
     def close(self) -> None:
         self.commit(at_once=True)
@@ -381,7 +396,11 @@ class Shared(Stored):
         self.commit(at_once=True)
         self._fetcher.assign({})
         self._begun = False
-        shared = self._member.join()
+        try:
+            shared = self._member.join()
+        except InconsistentGroupProtocol:
+            self._refuse_share_group()
+            raise
         chosen = [(topic, each) for topic, numbers in sorted(shared.items()) for each in numbers]
         self._fetcher.assign(self._first_offsets(chosen) if chosen else {})
         self._begun = True

@@ -19,6 +19,7 @@ from raftlog.cli.client_settings import SHARE_SETTINGS, number
 from raftlog.cli.effective_settings import setting_of
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
+from raftlog.cli.group_lookup import CONSUMER, refuse_type
 from raftlog.cli.kcat.format import Record
 from raftlog.cli.kcat.wanted import Wanted
 from raftlog.cli.share_group import looked_up
@@ -46,8 +47,10 @@ def consume_share(target: Target, group: str, topics: tuple[str, ...], *, ack: s
             min_bytes=number(settings, "fetch.min.bytes", 1),
         )
         _check_topics(reached, topics)
-        if not wanted.quiet and looked_up(reached, group) is None:
-            print(f"share group {group} is new: {_begin(reached, group, topics[0])}", file=sys.stderr)
+        if looked_up(reached, group) is None:
+            refuse_type(reached, group, CONSUMER, f"raftlog consume -G {group} {' '.join(topics)}")
+            if not wanted.quiet:
+                print(f"share group {group} is new: {_begin(reached, group, topics[0])}", file=sys.stderr)
         member = ShareMember(reached.cluster, group, topics)
         fetcher = ShareFetcher(member, reached.cluster, topics, options)
         reader = ShareReader(reached, member, fetcher, TYPES[ack], wanted)

@@ -12,7 +12,14 @@ from raftlog.base.errors import KafkaError, NonEmptyGroup, from_code
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import complete_topic, not_empty, noun, verb
 from raftlog.cli.exits import Failure
-from raftlog.cli.group_lookup import Group, committed, described, in_use, looked_up
+from raftlog.cli.group_lookup import (
+    Group,
+    committed,
+    described,
+    in_use,
+    looked_up,
+    refuse_share_group,
+)
 from raftlog.cli.group_reset import move, one_rule, plan
 from raftlog.cli.partition import offsets_at, read_topic_partition
 from raftlog.cli.printable import printable
@@ -170,7 +177,9 @@ def reset(
     rule = one_rule(given)
     if bool(topics) == all_topics:
         raise Failure("name topics: --topic TOPIC[:P,P] or --all-topics", exits.USAGE)
-    found = looked_up(target, name) if topics else described(target, name)
+    found = looked_up(target, name) if topics else described(target, name, "reset")
+    if found is None:
+        refuse_share_group(target, name, "reset")
     why_not = in_use(found) if found is not None else ""
     if execute and why_not:
         raise Failure(why_not)
@@ -200,6 +209,7 @@ def delete(target: Target, names: Ids) -> int:
     """Delete groups that have no members, with their offsets."""
     code = 0
     for name in names:
+        refuse_share_group(target, name, "delete")
         error = delete_group(target, name)
         found = looked_up(target, name) if isinstance(error, NonEmptyGroup) else None
         if found is not None and (why_not := in_use(found)):
@@ -227,7 +237,7 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     """Delete a group's committed offsets for some topics or partitions."""
     if not topics:
         raise Failure("name topics: --topic TOPIC[:P,P]", exits.USAGE)
-    described(target, name)
+    described(target, name, "delete-offsets")
     numbers: dict[str, list[int]] = {}
     for topic, number in (key for each in topics for key in read_topic_partition(target, each)):
         numbers.setdefault(topic, []).append(number)

@@ -19,6 +19,9 @@ NAMED: Final = 5
 """Members named in a message."""
 DEAD: Final = "dead"
 """The state of a group that there is not."""
+SHARE: Final = ("share",)
+CONSUMER: Final = ("classic", "consumer")
+"""Types of groups that one kind of command is for, as ListGroups has them (KIP-848, KIP-932)."""
 
 
 class GroupMember(NamedTuple):
@@ -41,12 +44,32 @@ class Group(NamedTuple):
     members: tuple[GroupMember, ...]
 
 
-def described(target: Target, name: str) -> Group:
-    """Return a group. Raise Failure, also when there is no such group."""
+def described(target: Target, name: str, verb: str = "describe") -> Group:
+    """Return a group. Raise Failure if there is none; for a share group it names this verb of `share-group`."""
     found = looked_up(target, name)
     if found is None:
+        refuse_share_group(target, name, verb)
         raise Failure(f"there is no group {name}", exits.NOT_FOUND)
     return found
+
+
+def refuse_share_group(target: Target, name: str, verb: str) -> None:
+    """Raise Failure if a group is a share group: `raftlog share-group VERB` is for it."""
+    refuse_type(target, name, SHARE, f"raftlog share-group {verb} {name}")
+
+
+def refuse_type(target: Target, name: str, types: Sequence[str], command: str) -> None:
+    """Raise Failure, with the command to use instead, if a group is of one of these types."""
+    with target.failures(f"{name}: ", needs="DESCRIBE"):
+        answer = target.cluster.ask_coordinator(
+            name,
+            ApiKey.LIST_GROUPS,
+            lambda make: make.ListGroupsRequest(states_filter=(), types_filter=tuple(types)),
+        )
+    for each in answer.groups:
+        if each.group_id == name and (getattr(each, "group_type", "").lower() or CONSUMER[0]) in types:
+            kind = "share" if types == SHARE else "consumer"
+            raise Failure(f"{name} is a {kind} group: {command}", exits.NOT_FOUND)
 
 
 def looked_up(target: Target, name: str) -> Group | None:

@@ -16,7 +16,7 @@ from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.effective_settings import setting_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.group import Id, Ids, Topics, delete_group, print_groups, report
-from raftlog.cli.group_lookup import Group, GroupMember, in_use
+from raftlog.cli.group_lookup import CONSUMER, Group, GroupMember, in_use, refuse_type
 from raftlog.cli.group_reset import one_rule, plan
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
@@ -106,6 +106,8 @@ def reset(
     if bool(topics) == all_topics:
         raise Failure("name topics: --topic TOPIC[:P,P] or --all-topics", exits.USAGE)
     found = looked_up(target, name)
+    if found is None:
+        refuse_type(target, name, CONSUMER, f"raftlog group reset {name}")
     if execute and found is not None and (why_not := in_use(found)):
         raise Failure(why_not)
     there = {} if found is None else offsets_of(target, name)
@@ -131,7 +133,7 @@ def delete(target: Target, names: Ids) -> int:
     """Delete share groups without members, with the delivery state of their records."""
     code = exits.OK
     for name in names:
-        why_not = in_use(described(target, name))
+        why_not = in_use(described(target, name, "delete"))
         if why_not:
             raise Failure(why_not)
         code = report(name, delete_group(target, name), "deleted") or code
@@ -143,7 +145,7 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     """Delete a share group's offsets for whole topics."""
     if not topics or any(":" in each for each in topics):
         raise Failure("name whole topics: --topic TOPIC", exits.USAGE)
-    if why_not := in_use(described(target, name)):
+    if why_not := in_use(described(target, name, "delete-offsets")):
         raise Failure(why_not)
 
     def build(make: Any) -> Any:
@@ -234,10 +236,11 @@ def read_records(text: str) -> tuple[str, int, dict[str, int]]:
 # -- the coordinator -----------------------------------------------------------------------------------------
 
 
-def described(target: Target, name: str) -> Group:
-    """Return a share group. Raise Failure, also when there is no such group."""
+def described(target: Target, name: str, verb: str = "describe") -> Group:
+    """Return a share group. Raise Failure if there is none; for a consumer group it names this verb of `group`."""
     found = looked_up(target, name)
     if found is None:
+        refuse_type(target, name, CONSUMER, f"raftlog group {verb} {name}")
         raise Failure(f"there is no share group {name}", exits.NOT_FOUND)
     return found
 

@@ -33,6 +33,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.metadata.metadata_records import PartitionChanged
+from raftlog.metadata.partition_health import is_deprived
 
 MAX_REBALANCED: Final = 1_000
 """Leaderships that one rebalance moves; the next interval moves more."""
@@ -163,7 +164,7 @@ def decide_rebalance(
     preferred = index.at(image).preferred_leaders
     imbalanced = tuple(_imbalanced(image, index))
     missing = Counter(state.replicas[0] for _, _, state in imbalanced)
-    deprived = {each for each, count in missing.items() if 100 * count > percentage * preferred[each]}
+    deprived = {each for each, count in missing.items() if is_deprived(count, preferred[each], percentage)}
     for topic_id, number, state in imbalanced:
         if state.replicas[0] not in deprived:
             continue

@@ -261,18 +261,18 @@ class Cluster:
         return f"http://{each.host}:{each.schema_port}"
 
     def note_fault(self, event: str) -> None:
-        """Note what is done to a node, for the report of a failed test."""
+        """Note what was done to a node, for the report of a failed test: after it was done, as it may be refused."""
         self.fault_log.append(f"{datetime.now(UTC):%H:%M:%S.%f}"[:12] + f" {event}")
 
     def kill(self, node_id: int) -> None:
         """Kill -9 a node."""
-        self.note_fault(f"node {node_id} killed")
         self.nodes[node_id].kill()
+        self.note_fault(f"node {node_id} killed")
 
     def stop(self, node_id: int) -> int:
         """Ask a node to stop (SIGTERM) and wait for it; returns its exit code. Raises ClusterError."""
-        self.note_fault(f"node {node_id} stopped")
         self.nodes[node_id].signal(signal.SIGTERM)
+        self.note_fault(f"node {node_id} stopped")
         try:
             return self.nodes[node_id].wait()
         except Stalled as error:
@@ -280,21 +280,21 @@ class Cluster:
 
     def pause(self, node_id: int) -> None:
         """Stop a node in its tracks (SIGSTOP); its connections stay open."""
-        self.note_fault(f"node {node_id} paused")
         self.nodes[node_id].signal(signal.SIGSTOP)
         self.nodes[node_id].paused = True
+        self.note_fault(f"node {node_id} paused")
 
     def resume(self, node_id: int) -> None:
         """Let a paused node go on (SIGCONT)."""
-        self.note_fault(f"node {node_id} resumed")
         self.nodes[node_id].signal(signal.SIGCONT)
         self.nodes[node_id].paused = False
+        self.note_fault(f"node {node_id} resumed")
 
     def restart(self, node_id: int, *, wait: bool = True) -> None:
         """Start a node again on its old data, killing it first if it runs."""
-        self.note_fault(f"node {node_id} restarted")
         self.nodes[node_id].kill()
         self.nodes[node_id].start()
+        self.note_fault(f"node {node_id} restarted")
         if wait:
             self._wait_started([node_id])
 
@@ -313,24 +313,26 @@ class Cluster:
         A replication factor of -1 is three, or as many as there are nodes.
         """
         topic = NewTopic(name, partitions, replication_factor, settings or {})
-        running = [self.nodes[node_id] for node_id in sorted(self.running_ids())]
         try:
-            topics.create([(node.host, node.port) for node in running], topic, login=self.login)
+            topics.create(self._running_places(), topic, login=self.login)
         except (TopicRefused, Stalled, OSError) as error:
             raise self._error(str(error), self.nodes) from error
 
-    def read(self, topic: str, count: int = 0) -> list[ConsumedRecord]:
+    def read(self, topic: str, count: int = 0, *, timeout: float | None = None) -> list[ConsumedRecord]:
         """Return the committed records of a topic by partition and offset, once there are at least `count`.
 
-        Raises ClusterError if they do not come, or cannot be read.
+        Raises ClusterError if they cannot be read, or do not come (within `timeout` seconds, if it is given).
         """
         from raftlog.testing.reading import CannotRead, read
 
-        running = [self.nodes[node_id] for node_id in sorted(self.running_ids())]
+        places = self._running_places()
         try:
-            return read([(node.host, node.port) for node in running], topic, count=count, login=self.login)
+            return read(places, topic, count=count, timeout_s=timeout, login=self.login)
         except (CannotRead, Stalled) as error:
-            raise self._error(str(error), self.nodes) from error
+            raise self._error(str(error), self.nodes) from None
+
+    def _running_places(self) -> list[tuple[str, int]]:
+        return [(self.nodes[each].host, self.nodes[each].port) for each in sorted(self.running_ids())]
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """Wait until a partition has a leader that runs, and return its node id.
@@ -381,8 +383,8 @@ class Cluster:
 
     def slow_disk(self, node_id: int, seconds: float) -> None:
         """Let every sync of a node's disk take that much longer; needs `faults`. Raises TimeoutError."""
-        self.note_fault(f"node {node_id} syncs its disk {seconds} s more slowly")
         self.trouble_disk(node_id, DiskTrouble(slow_s=seconds))
+        self.note_fault(f"node {node_id} syncs its disk {seconds} s more slowly")
 
     def heal(self) -> None:
         """End all faults: paused nodes continue, killed nodes restart, and other faults end.
@@ -492,20 +494,18 @@ class Cluster:
 
     def partitions(self, topic: str) -> dict[int, PartitionView]:
         """Return a topic's partitions as the first answering node sees them; empty while none answers."""
-        for node_id in sorted(self.running_ids()):
+        for host, port in self._running_places():
             try:
-                return view_topic(self.nodes[node_id].host, self.nodes[node_id].port, topic, login=self.login)
+                return view_topic(host, port, topic, login=self.login)
             except OSError:
                 continue
         return {}
 
     def controller_id(self) -> int | None:
         """Return the active controller as the first answering node knows it, or None."""
-        for node_id in sorted(self.running_ids()):
+        for host, port in self._running_places():
             try:
-                controller = find_controller(
-                    self.nodes[node_id].host, self.nodes[node_id].port, login=self.login
-                )
+                controller = find_controller(host, port, login=self.login)
             except OSError:
                 continue
             if controller in self.running_ids():

@@ -28,20 +28,20 @@ class NetworkCluster(Cluster):
 
         Not `from_clients`: it is cut off from the other nodes only, as by a switch between them.
         """
-        self.note_fault(f"node {node_id} cut off from {'all' if from_clients else 'the other nodes'}")
-        self._cut_off.add(node_id)
+        self._cut_off.add(self.nodes[node_id].node_id)
         for other in (CLIENTS, *self.nodes) if from_clients else self.nodes:
             if other != node_id:
                 self.network.cut(other, node_id)
         for other in self.nodes:
             if other != node_id:
                 self.network.cut(node_id, other)
+        self.note_fault(f"node {node_id} cut off from {'all' if from_clients else 'the other nodes'}")
 
     def heal(self) -> None:
         """Mend all links, too. Raises ClusterError."""
-        self.note_fault("links mended")
         self.network.heal()
         self._cut_off.clear()
+        self.note_fault("links mended")
         super().heal()
 
     def running_ids(self) -> frozenset[int]:

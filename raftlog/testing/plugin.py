@@ -177,14 +177,16 @@ class Raftlog:
         create([each.host_and_port for each in self._nodes], topic)
         return topic.name
 
-    def read(self, topic: str = "", count: int = 0) -> list[ConsumedRecord]:
+    def read(self, topic: str = "", count: int = 0, *, timeout: float | None = None) -> list[ConsumedRecord]:
         """Return the committed records of a topic, by default of `topic`, once there are at least `count`.
 
-        They come by partition and offset, each with its key, value and headers. Raises Stalled if they do not come.
+        They come by partition and offset, each with its key, value and headers. Raises Stalled if they do not come:
+        within `timeout` seconds, or without one once nothing progresses. Raises CannotRead for a missing topic.
         """
         from raftlog.testing.reading import read
 
-        return read([each.host_and_port for each in self._nodes], topic or self.topic, count=count)
+        addresses = [each.host_and_port for each in self._nodes]
+        return read(addresses, topic or self.topic, count=count, timeout_s=timeout)
 
 
 def _bootstrap_servers(nodes: Sequence[NodeAddress]) -> str:

@@ -84,6 +84,7 @@ class Wait:
     """One wait for something. Call `pause` as long as it has not happened.
 
     `seen` returns the state that the condition looks at, comparable and readable; `signs` the processes' signs of life.
+    With `limit_s` the wait ends after that time at the latest, whatever progresses.
     """
 
     def __init__(
@@ -94,12 +95,14 @@ class Wait:
         signs: Callable[[], Signs] = no_signs,
         clock: Callable[[], float] = time.monotonic,
         stall_s: float = STALL_S,
+        limit_s: float | None = None,
     ) -> None:
         self._what = what
         self._seen = seen
         self._take_signs = signs
         self._clock = clock
         self._stall_s = patient(stall_s)
+        self._limit_s = math.inf if limit_s is None else patient(limit_s)
         self._began_at = self._looked_at = self._compared_at = clock()
         self._used_s = time.thread_time()
         self._still_s = self._life_s = 0.0
@@ -120,7 +123,7 @@ class Wait:
         if now - self._compared_at >= COMPARE_EVERY_S:
             self._compared_at = now
             self._compare(self._seen(), self._take_signs())
-        if self._still_s >= self._stall_s:
+        if self._still_s >= self._stall_s or self.waited_s >= self._limit_s:
             raise Stalled(self._describe(), self.waited_s)
         before_s, self._used_s = self._used_s, time.thread_time()
         return min(max(MIN_PAUSE_S, PAUSE_SHARE * (self._used_s - before_s)), MAX_PAUSE_S)
@@ -141,10 +144,12 @@ class Wait:
                 self._still_s = 0.0
 
     def _describe(self) -> str:
-        found = [f"{self._what}: no progress for {self._still_s:.0f} of {self.waited_s:.0f} s"]
+        is_over = self.waited_s >= self._limit_s
+        ended = "timed out after" if is_over else f"no progress for {self._still_s:.0f} of"
+        found = [f"{self._what}: {ended} {self.waited_s:.0f} s"]
         if self._life_s:
             found.append(f"processes were busy for {self._life_s:.0f} s without a result")
-        state = self._seen() if self._signs is None else self._state
+        state = self._seen() if is_over or self._signs is None else self._state
         if state is not None:
             found.append(f"last seen: {state}")
         return "; ".join(found)

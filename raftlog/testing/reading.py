@@ -20,6 +20,8 @@ from raftlog.testing.progress import Wait, patient
 
 ANSWER_S: Final = 10.0
 FETCH_WAIT_MS: Final = 50
+MISSING_S: Final = 10.0
+"""How long a topic that does not exist is waited for, unless the caller names a limit."""
 
 
 class CannotRead(RuntimeError):
@@ -38,39 +40,56 @@ class ConsumedRecord(NamedTuple):
 
 
 def read(
-    addresses: Sequence[tuple[str, int]], topic: str, *, count: int = 0, login: Login | None = None
+    addresses: Sequence[tuple[str, int]],
+    topic: str,
+    *,
+    count: int = 0,
+    timeout_s: float | None = None,
+    login: Login | None = None,
 ) -> list[ConsumedRecord]:
     """Return all committed records of a topic by partition and offset, once there are at least `count`.
 
-    Without `count`, all that there is now. Raises Stalled if the records do not come, and CannotRead.
+    Without `count`, all that there is now. Raises CannotRead, and Stalled if the records do not come: within
+    `timeout_s` if it is given, else until nothing progresses. A missing topic is waited for that long, or `MISSING_S`.
     """
+    answer_s = ANSWER_S if timeout_s is None else min(ANSWER_S, timeout_s)
     try:
         with (
-            Cluster(addresses, _dialer(login), timeout_s=patient(ANSWER_S)) as cluster,
+            Cluster(addresses, _dialer(login), timeout_s=patient(answer_s)) as cluster,
             closing(Fetcher(cluster, Options(wait_ms=FETCH_WAIT_MS))) as fetcher,
         ):
-            found = _read(cluster, fetcher, topic, count)
+            found = _read(cluster, fetcher, topic, count, timeout_s=timeout_s)
     except (KafkaError, Unreachable, Refused) as error:
-        raise CannotRead(f"topic {topic} cannot be read: {error}") from error
+        raise CannotRead(f"topic {topic} cannot be read: {error}") from None
     return sorted(found, key=lambda each: (each.partition, each.offset))
 
 
-def _read(cluster: Cluster, fetcher: Fetcher, topic: str, count: int) -> list[ConsumedRecord]:
+def _read(
+    cluster: Cluster, fetcher: Fetcher, topic: str, count: int, *, timeout_s: float | None = None
+) -> list[ConsumedRecord]:
     found: list[ConsumedRecord] = []
     partitions: list[int] = []
     reason = ""
     wait = Wait(
-        f"topic {topic} has {count} records",
-        seen=lambda: f"{len(found)} records" if partitions else reason,
+        f"waiting for {_records(count)} of topic {topic}",
+        seen=lambda: _records(len(found)) if partitions else reason,
+        limit_s=timeout_s,
     )
     while not partitions:
         try:
             partitions = _partitions(cluster, topic)
+        except UnknownTopicOrPartition:
+            reason = f"there is no topic {topic}"
+            if not count:
+                raise CannotRead(reason) from None
+            if timeout_s is None and wait.waited_s >= patient(MISSING_S):
+                waited = f"and none came in {wait.waited_s:.0f} s; timeout=SECONDS waits longer"
+                raise CannotRead(f"{reason}, {waited}") from None
         except KafkaError as error:
             if not (count and error.retriable):
                 raise
-            is_missing = isinstance(error, UnknownTopicOrPartition)
-            reason = f"there is no topic {topic}" if is_missing else str(error)
+            reason = str(error)
+        if not partitions:
             time.sleep(wait.pause())
     fetcher.assign(fetcher.offsets_at([(topic, each) for each in partitions], EARLIEST))
     unread = set(partitions)
@@ -86,6 +105,10 @@ def _read(cluster: Cluster, fetcher: Fetcher, topic: str, count: int) -> list[Co
             if each.at_end:
                 unread.discard(partition)
     return found
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'s' * (count != 1)}"
 
 
 def _partitions(cluster: Cluster, topic: str) -> list[int]:

@@ -75,7 +75,7 @@ def own_cluster(failover_cluster: AdminCluster) -> AdminCluster:
 
     def degraded() -> set[str]:
         reasons = [each for node in nodes for each in node.get("/v1/health").body["reasons"]]
-        return {each["code"] for each in reasons} - {"node_slow"}
+        return {each["code"] for each in reasons} - {"node_slow", "leaders_not_preferred"}
 
     failover_cluster.wait_until(lambda: not degraded(), "the cluster is whole", seen=degraded)
     return failover_cluster

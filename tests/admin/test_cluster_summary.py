@@ -7,7 +7,7 @@ from uuid import UUID
 from raftlog.admin.cluster_summary import Survey, survey
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
-from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState, TopicState
 
 ID = UUID(int=1)
 
@@ -43,6 +43,29 @@ async def test_a_partition_that_its_leader_serves_is_not_called_too_few_in_sync(
     grows = PartitionState((1, 2, 3), (1,), 1, adding_replicas=(2, 3))
     found = await judged(grows, topic=TWO)
     assert (found.under_min_isr.count, found.at_min_isr.count, found.under_replicated.count) == (0, 1, 1)
+
+
+async def test_a_broker_that_could_lead_more_of_its_partitions_is_deprived() -> None:
+    """By the controller's rule (KIP-183); a broker that is down, drained, leaving or not in sync cannot lead them."""
+    led = [PartitionState((1, 2), (1, 2), 1)] * 9
+    taken = PartitionState((1, 2), (1, 2), 2)
+
+    async def deprived(*more: PartitionState, percentage: int = 10, **broker: bool) -> dict[int, int]:
+        one, two = (
+            BrokerState(each, each, UUID(int=each), (), **({"fenced": False} | (broker if each == 1 else {})))
+            for each in (1, 2)
+        )
+        topics = {"t": TopicState("t", ID, (*led, *more))}
+        image = MetadataImage(topics=topics, topic_names={ID: "t"}, brokers={1: one, 2: two})
+        return (await survey(load_config(), image)).deprived(percentage)
+
+    assert await deprived() == {}
+    assert await deprived(taken) == {}, "a tenth is not more than a tenth"
+    assert await deprived(taken, percentage=9) == {1: 1}
+    assert await deprived(taken, taken) == {1: 2}
+    assert await deprived(taken, taken, PartitionState((1, 2), (2,), 2)) == {1: 2}
+    for state in ({"fenced": True}, {"draining": True}, {"in_controlled_shutdown": True}):
+        assert await deprived(taken, taken, **state) == {}, state
 
 
 async def test_an_image_is_surveyed_once_however_many_ask() -> None:

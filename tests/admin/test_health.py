@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from raftlog.admin.cluster_summary import Survey
 from raftlog.admin.errors import ApiError
 from raftlog.admin.facts import AccountFacts
 from raftlog.admin.native import clock as clocks
@@ -18,18 +19,23 @@ from raftlog.admin.native.health import (
     _of_brokers,
     _of_chores,
     _of_clock,
+    _of_leaders,
     _of_memory,
     _of_other_clocks,
     _of_replicas,
 )
 from raftlog.admin.view import NodeView
-from raftlog.base.config import NodeConfig
+from raftlog.base.config import NodeConfig, load_config
 from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TopicPartition, decode_uuid
+from raftlog.cli import exits
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
+from tests.cli.live import invoke
+
+LEADERS = "leaders_not_preferred"
 
 
 def api_of(cluster: AdminCluster, node_id: int) -> Api:
@@ -51,8 +57,9 @@ def create(cluster: AdminCluster, topic: str, **settings: Any) -> None:
 
 
 def reasons(health: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the reasons by code, without what is true of the machine that runs the tests."""
-    return {each["code"]: each for each in health["reasons"] if each["code"] != "node_slow"}
+    """Return the reasons by code, without what is true of the machine that runs the tests, or of tests before."""
+    left_out = ("node_slow", LEADERS)
+    return {each["code"]: each for each in health["reasons"] if each["code"] not in left_out}
 
 
 class Failing:
@@ -195,6 +202,45 @@ def test_health_names_the_broker_that_is_down_and_the_effects_until_it_is_back(
     own_cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "yellow", "nothing is refused")
     own_cluster.restart(victim)
     own_cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "green", "all is well again")
+
+
+def test_leaders_that_stay_where_they_went_are_a_green_reason(own_cluster: AdminCluster) -> None:
+    """With the command that gives them back, which `raftlog status` prints as well; after it the line is gone."""
+    create(own_cluster, "given-back")
+    own_cluster.kill(2)
+    own_cluster.restart(2)
+    own_cluster.wait_until_healthy()
+    node = api_of(own_cluster, 1)
+
+    def told() -> list[dict[str, Any]]:
+        return [each for each in node.get("/v1/health").body["reasons"] if each["code"] == LEADERS]
+
+    own_cluster.wait_until(lambda: 2 in [id for each in told() for id in each["brokers"]], "it is told")
+    (reason,) = told()
+    assert reason["severity"] == "green" and "broker" in reason["message"]
+    assert "`raftlog partition elect` gives them back at once" in reason["message"]
+    assert "every 300 s (leader.imbalance.check.interval.seconds)" in reason["message"]
+    at = ("-b", own_cluster.bootstrap_servers)
+    code, out, said = invoke("status", *at)
+    assert code == exits.OK and out.startswith("green\n") and reason["message"] in out, out + said
+    code, out, said = invoke("partition", "elect", *at)
+    assert code == exits.OK and out.count("elected") == reason["count"], said
+    own_cluster.wait_until(lambda: not told(), "the preferred leaders lead", seen=told)
+
+
+def test_leaders_that_stay_for_good_are_said_to() -> None:
+    """Where the controller gives none back; no line without an imbalance."""
+    node = NodeView(load_config(), lambda: EMPTY_IMAGE, list, lambda: 0.0)
+    found = Survey(EMPTY_IMAGE)
+    assert not [*_of_leaders(node, found)]
+    found.partitions, found.preferred[1], found.not_led[1] = 9, 3, 2
+    found.preferred[3], found.not_led[3] = 3, 1
+    (reason,) = _of_leaders(node, found)
+    assert (reason.count, reason.brokers) == (3, [1, 3])
+    assert reason.message.startswith("brokers 1, 3 lead fewer partitions than planned: others lead 3 of 9 ")
+    off = load_config(flags={"auto.leader.rebalance.enable": "false"})
+    (reason,) = _of_leaders(NodeView(off, lambda: EMPTY_IMAGE, list, lambda: 0.0), found)
+    assert reason.message.endswith("the controller does not (auto.leader.rebalance.enable)")
 
 
 class ShortOfMemory:

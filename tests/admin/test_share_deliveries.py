@@ -14,7 +14,7 @@ from raftlog.base.share_deliveries import DeliveriesQuestion, RecordNow
 from raftlog.client.share_fetching import ACCEPT, REJECT
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import AdminCluster
-from tests.admin.conftest import Queue
+from tests.admin.conftest import Api, Queue
 from tests.kit.share_worker import working
 from tests.kit.waits import PATIENCE_S, until
 
@@ -176,11 +176,24 @@ def metrics(cluster: AdminCluster) -> str:
     return "".join(found)
 
 
-def test_a_record_or_a_group_that_is_not_there_is_an_error(queue: Queue) -> None:
-    """404, of whatever part of the path."""
+def test_a_record_or_a_group_that_is_not_there_is_an_error(api: Api, queue: Queue) -> None:
+    """404, with the part of the path that is missing; the topic exists, but the group has never read it."""
     queue.reset("earliest", partition_ids=[0])
     assert queue.node.get("/v1/share-groups/none/in-flight").status == 404
-    for path in (f"{queue.topic}/partitions/7", "none/partitions/0"):
-        record = f"/v1/share-groups/{queue.group}/topics/{path}/records/0/why"
-        assert queue.node.get(record).status == 404
+    topic, other = queue.topic, f"other-{queue.topic}"
+    assert api.ask("POST", "/topics", {"topic_name": other, "partitions_count": 1}).status == 201
+    assert api.ask("POST", f"/topics/{other}/records", {"value": {"data": 1}}).body["error_code"] == 200
+    until(lambda: other in str(queue.node.get("/v1/topics").body), "the topic is known")
+    for path, message in (
+        ("none/partitions/0/records/0", "there is no topic none"),
+        (f"{topic}/partitions/7/records/0", f"topic {topic} has no partition 7; its partitions are 0 to 1"),
+        (f"{topic}/partitions/0/records/10", f"partition {topic}-0 has no record 10: it ends at offset 10"),
+        (f"{topic}/partitions/0/records/-1", f"partition {topic}-0 has no record -1: it ends at offset 10"),
+        (f"{topic}/partitions/-1/records/0", f"topic {topic} has no partition -1"),
+        (f"{topic}/partitions/1/records/0", f"partition {topic}-1 has no record 0: it ends at offset 0"),
+        (f"{other}/partitions/0/records/0", f"share group {queue.group} does not read topic {other}"),
+    ):
+        answer = queue.node.get(f"/v1/share-groups/{queue.group}/topics/{path}/why")
+        assert answer.status == 404 and answer.body["message"].startswith(message), answer
     assert why(queue, 0)["summary"].startswith("Offset 0 is available")
+    api.ask("DELETE", f"/topics/{other}")

@@ -10,6 +10,7 @@ import pytest
 
 from raftlog.cli import exits
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import response_builders
 from tests.cli.live import CommandLine, invoke
 from tests.cli.test_end_signals import running
 from tests.client.test_share_fetching import Leader, batch
@@ -97,6 +98,10 @@ class Expired(Leader):
         self.lock_ms = 0
 
     def _respond_to(self, api_key: int, version: int, request: Any) -> Any:
+        if api_key == ApiKey.SHARE_GROUP_DESCRIBE:
+            make = response_builders(api_key, version)
+            groups = (make.DescribedGroup(group_id="work", group_state="Empty", members=()),)
+            return make.ShareGroupDescribeResponse(groups=groups)
         if api_key == ApiKey.SHARE_FETCH:
             self.records, self.spans = batch(b"0"), [(0, 0, 1 + len(self.epochs))]
         return super()._respond_to(api_key, version, request)

@@ -85,6 +85,9 @@ def test_the_deliveries_of_a_record_are_shown(raftlog: CommandLine, ten: str) ->
     assert [each["what"] for each in found["events"]] == [["accepted"], ["delivered"]]
     missing = raftlog("share-group", "why", group, ten, "99", "0")
     assert (missing.returncode, missing.stdout) == (exits.NOT_FOUND, "")
+    late = raftlog("share-group", "why", group, ten, "1", "99999")
+    assert (late.returncode, late.stdout) == (exits.NOT_FOUND, "")
+    assert f"partition {ten}-1 has no record 99999: it ends at offset " in late.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 import shlex
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from raftlog_chaos.checkers import judge
 from raftlog_chaos.history import read_history
 from tests.docs.pages import Block, blocks_of
 from tests.house.source import ROOT
+from tests.kit.waits import run
 
 PAGES = sorted((ROOT / "docs" / "pages").rglob("*.md"))
 OF_ITS_OWN = "server"
@@ -103,6 +107,29 @@ def test_an_example_on_a_page_is_its_file(name: str) -> None:
     shown = {block.title: block.text for block in blocks_of(page) if block.title}
     folder = ROOT / "deploy" / "examples" / name
     assert shown and shown == {title: (folder / title).read_text() for title in shown}
+
+
+def examples_of_tests() -> Iterator[Any]:
+    """Yield the tests and programs of the README and the guide about tests, but for the simulated workload."""
+    for page in (ROOT / "README.md", ROOT / "docs" / "pages" / "howto" / "testing.md"):
+        for number, block in enumerate(blocks_of(page)):
+            is_example = block.title.startswith("test_") or (page.stem == "testing" and not block.title)
+            if block.language == "python" and is_example and "simulate(" not in block.text:
+                yield pytest.param(block, id=f"{page.stem}-{number}")
+
+
+@pytest.mark.clients
+@pytest.mark.slow
+@pytest.mark.parametrize("block", list(examples_of_tests()))
+def test_examples_of_tests_run_as_they_stand(block: Block, tmp_path: Path) -> None:
+    """Without a line of the reader's own, by pytest or by Python."""
+    name = block.title or "example.py"
+    (tmp_path / name).write_text(block.text)
+    by_pytest = ["-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis"] if block.title else []
+    environment = {each: value for each, value in os.environ.items() if not each.startswith("PYTEST_")}
+    ended = run([sys.executable, *by_pytest, name], cwd=tmp_path, env=environment, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert not by_pytest or "1 passed" in ended.stdout
 
 
 @pytest.mark.taste

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ def test_what_the_readme_shows_works(tmp_path: Path) -> None:
     """Its commands and its lines of Python; `make demo` and `make test` are targets that .ci/run runs."""
     with reading(tmp_path) as reader:
         reader.follow(README)
+
+
+def test_building_the_documentation_installs_no_plugin_of_pytest(tmp_path: Path) -> None:
+    """A newcomer's own pytest, in the same virtual environment, would print their warnings."""
+    command = ["make", "--dry-run", f"VENV={tmp_path / 'venv'}", "docs"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "--group docs" in printed
+    assert "--group dev" not in printed
 
 
 def test_every_lesson_is_followed() -> None:

@@ -266,6 +266,12 @@ def test_a_failed_tests_report_names_the_faults_of_the_test_itself(tmp_path):
         def test_it(raftlog_cluster):
             raftlog_cluster.create_topic("orders")
             raftlog_cluster.kill(2)
+            for refused in (raftlog_cluster.kill, lambda node_id: raftlog_cluster.slow_disk(node_id, 0.1)):
+                try:
+                    refused(9 if refused == raftlog_cluster.kill else 1)
+                except ValueError:
+                    continue
+                raise AssertionError("it was not refused")
             raftlog_cluster.read("missing")
         """,
         f"--raftlog-keep={tmp_path}",
@@ -274,7 +280,8 @@ def test_a_failed_tests_report_names_the_faults_of_the_test_itself(tmp_path):
     assert report.index("node 2 killed") < report.index("orders-0: Broker") < report.index("raftlog node 1")
     (path,) = re.findall(r"raftlog node 1 \((.*)\)", report)
     assert Path(path).exists()
-    assert "topic missing cannot be read" in report
+    assert "node 9" not in report and "syncs its disk" not in report, "what was refused did not happen"
+    assert "there is no topic missing" in report and "UnknownTopicOrPartition" not in report
     assert "--- node 1:" not in report, "logs are in sections, and only there"
 
 

@@ -64,11 +64,35 @@ def test_records_that_do_not_come_are_an_error_that_says_how_many_did(
     monkeypatch.setattr(
         reading, "Wait", lambda what, **more: progress.Wait(what, stall_s=progress.STALL_S, **more)
     )
-    with pytest.raises(ClusterError, match=r"has 2 records: no progress .* last seen: 1 records"):
+    waiting = f"waiting for 2 records of topic {topic}"
+    monkeypatch.setattr(cluster, "errors_have_logs", False)
+    with pytest.raises(ClusterError, match=f"{waiting}: no progress .* last seen: 1 record$") as caught:
         cluster.read(topic, 2)
+    assert caught.value.__suppress_context__, "a traceback of the wait says nothing more"
+
+
+def test_a_limit_ends_the_wait_for_records_and_for_a_topic(cluster: Cluster, topic: str) -> None:
+    """A number of seconds, whatever else happens; the error says what came."""
+    produce(cluster, topic, b"a")
+    waiting = f"waiting for 2 records of topic {topic}: timed out after . s; last seen: 1 record"
+    with pytest.raises(ClusterError, match=waiting):
+        cluster.read(topic, 2, timeout=0.5)
+    assert [each.value for each in cluster.read(topic, 1, timeout=PATIENCE_S)] == [b"a"]
     missing = f"read-{uuid4().hex[:8]}"
-    with pytest.raises(ClusterError, match=f"has 1 records: .* last seen: there is no topic {missing}"):
+    with pytest.raises(ClusterError, match=f"timed out after . s; last seen: there is no topic {missing}"):
+        cluster.read(missing, 1, timeout=0.5)
+
+
+def test_a_topic_that_is_not_there_is_not_waited_for_as_long_as_records(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is mistyped fails the test soon; a program that creates its topic late needs a limit of its own."""
+    monkeypatch.setattr(reading, "MISSING_S", 0.2)
+    missing = f"read-{uuid4().hex[:8]}"
+    expected = f"there is no topic {missing}, and none came in . s; timeout=SECONDS waits longer"
+    with pytest.raises(ClusterError, match=expected) as caught:
         cluster.read(missing, 1)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
 
 
 def test_an_error_of_a_topic_that_is_there_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,5 +114,5 @@ def test_a_topic_that_is_not_there_is_an_error_without_a_number(cluster: Cluster
     """At once: the topic is not created, and no record is waited for."""
     topic = f"read-{uuid4().hex[:8]}"
     for _ in range(2):
-        with pytest.raises(ClusterError, match=f"topic {topic} cannot be read"):
+        with pytest.raises(ClusterError, match=f"there is no topic {topic}"):
             cluster.read(topic)

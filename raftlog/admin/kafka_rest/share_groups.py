@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from raftlog.admin.broker_questions import Where, coordinator_of, of_all_brokers
-from raftlog.admin.errors import check, not_found
-from raftlog.admin.kafka_rest.groups import STATES, all_of
+from raftlog.admin.errors import ApiError, check, not_found
+from raftlog.admin.kafka_rest.groups import DEAD, STATES, all_of, describe_groups
 from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, Related, image_of, item, page_of
 from raftlog.admin.route import CLUSTER, FILTERED, GROUP, TOPIC, Call, Route
 from raftlog.base.errors import GroupIdNotFound
@@ -293,6 +293,9 @@ async def describe_share_group(call: Call) -> tuple[str, int, Any]:
     broker_id = await coordinator_of(call, group_id)
     (found,) = await _describe(call, broker_id, [group_id])
     if found.error_code == GroupIdNotFound.code:
+        (other,) = await describe_groups(call, broker_id, [group_id])
+        if not other.error_code and other.group_state != DEAD:
+            raise ApiError(404, f"{group_id[:249]} is a consumer group, and no share group")
         raise not_found(f"share group {group_id[:249]}")
     check(found.error_code, found.error_message, about=f"group {group_id[:249]}")
     return group_id, broker_id, found

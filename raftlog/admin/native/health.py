@@ -105,6 +105,7 @@ async def get_health(call: Call) -> Health:
         *_of_brokers(brokers),
         *_of_decommissions(leaving),
         *_of_partitions(found),
+        *_of_leaders(node, found),
         *_of_replicas(node),
         *_of_memory(node),
         *_of_chores(node),
@@ -285,6 +286,26 @@ def _of_partitions(found: Survey) -> Iterator[Reason]:
         found.under_replicated, "yellow", "partitions_under_replicated", "a replica that is not in sync"
     )
     yield from _if_any(found.reassigning, "green", "partitions_reassigning", "a reassignment under way")
+
+
+def _of_leaders(node: NodeView, found: Survey) -> Iterator[Reason]:
+    """Yield that brokers lead too few partitions, as after their return, and when and how they lead them again."""
+    config = node.config
+    deprived = found.deprived(config.leader_imbalance_per_broker_percentage)
+    if not deprived:
+        return
+    count, ids = sum(deprived.values()), list(deprived)
+    brokers = f"broker {ids[0]} leads" if len(ids) == 1 else f"brokers {_list(ids)} lead"
+    text = (
+        f"{brokers} fewer partitions than planned: others lead {count} of {found.partitions} partitions in place of "
+        "their preferred leaders. `raftlog partition elect` gives them back at once"
+    )
+    if config.auto_leader_rebalance_enable:
+        every_s = config.leader_imbalance_check_interval_seconds
+        text += f"; the controller does it every {every_s} s (leader.imbalance.check.interval.seconds)"
+    else:
+        text += "; the controller does not (auto.leader.rebalance.enable)"
+    yield Reason("green", "leaders_not_preferred", text, count, ids)
 
 
 def _if_any(kind: Kind, severity: Colour, code: str, text: str) -> Iterator[Reason]:

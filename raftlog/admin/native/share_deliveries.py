@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
-from raftlog.admin.broker_questions import of_all_brokers
-from raftlog.admin.errors import ApiError
-from raftlog.admin.kafka_rest.share_groups import describe_share_group, of_share_group
+from raftlog.admin.broker_questions import SPECIAL, list_offsets, of_all_brokers
+from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError
+from raftlog.admin.kafka_rest.share_groups import describe_share_group, of_share_group, share_offsets
 from raftlog.admin.native.group_sentences import duration
 from raftlog.admin.native.group_why import GroupMoment, moment
 from raftlog.admin.native.why import as_sentence
@@ -28,8 +29,6 @@ from raftlog.base.share_deliveries import (
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Demanded, Operation, Right
-
-LAST_OFFSET: Final = 2**63 - 1
 
 NEVER_DELIVERED: Final = frozenset({"available", "not_fetched"})
 """The states in which a record may have had no delivery."""
@@ -148,12 +147,15 @@ async def get_in_flight(call: Call) -> ShareGroupInFlight:
 
 async def get_record_why(call: Call) -> ShareRecordWhy:
     """Return the state of one record for a share group, and its deliveries as far as brokers remember them."""
-    group_id, _, described = await describe_share_group(call)
+    group_id, coordinator, described = await describe_share_group(call)
     topic_name, index, offset = call.path["topic_name"], call.path["partition_id"], call.path["offset"]
-    topic = call.node.image().topics.get(topic_name)
-    if topic is None or index >= len(topic.partitions) or offset > LAST_OFFSET:
-        raise ApiError(404, f"there is no such record of topic {topic_name[:249]}")
-    answers = await _ask(call, DeliveriesQuestion(group_id, topic.topic_id, index, offset))
+    topic_id = await _find_record(call, topic_name, index, offset=offset)
+    answers = await _ask(call, DeliveriesQuestion(group_id, topic_id, index, offset))
+    if not any(each.record or each.events or each.stored for _, each in answers):
+        read = {each.topic_name for each in await share_offsets(call, group_id, coordinator)}
+        read.update(name for each in described.members for name in each.subscribed_topic_names)
+        if topic_name not in read:
+            raise ApiError(404, f"share group {group_id} does not read topic {topic_name}, and never did")
     clients = {name: client for _, answer in answers for name, client in answer.clients.items()}
     clients |= {
         each.member_id: (each.client_id, each.client_host.removeprefix("/")) for each in described.members
@@ -193,6 +195,29 @@ async def get_record_why(call: Call) -> ShareRecordWhy:
         events=changes,
         complete=known == set(range(1, count + 1)) and (count > 0 or now.state in NEVER_DELIVERED),
     )
+
+
+async def _find_record(call: Call, topic_name: str, index: int, *, offset: int) -> UUID:
+    """Return the id of a record's topic. Raise ApiError 404 if the partition has no record of this offset yet.
+
+    While the leader does not answer, the end of the partition is unknown, and every offset passes.
+    """
+    topic = call.node.image().topics.get(topic_name)
+    if topic is None:
+        raise ApiError(404, f"there is no topic {topic_name[:249]}", code=UNKNOWN_PARTITION)
+    if not 0 <= index < len(topic.partitions):
+        known = f"0 to {len(topic.partitions) - 1}" if len(topic.partitions) > 1 else "0 alone"
+        raise ApiError(
+            404,
+            f"topic {topic_name} has no partition {index}; its partitions are {known}",
+            code=UNKNOWN_PARTITION,
+        )
+    where = topic_name, index
+    error_code, end_offset = (await list_offsets(call, {where: SPECIAL["latest"]}))[where]
+    if offset < 0 or (not error_code and offset >= end_offset):
+        end = f": it ends at offset {end_offset}" if not error_code else ""
+        raise ApiError(404, f"partition {topic_name}-{index} has no record {offset}{end}")
+    return topic.topic_id
 
 
 async def _ask(call: Call, question: DeliveriesQuestion) -> list[tuple[int, DeliveriesAnswer]]:
