@@ -120,6 +120,24 @@ def on_config(config: Any) -> Any:
     return config
 
 
+SEARCH_BOOSTS = {
+    "tutorial/": 2,
+    "howto/": 4,
+    "explanation/decisions/": 0.1,
+    "explanation/inside/": 0.2,
+    "explanation/kafka": 0.5,
+    "reference/cli": 0.5,
+}
+"""By the beginning of its path, how much a page counts in a search: guides come before why something is as it is."""
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> None:
+    """Weigh the page in searches."""
+    for start, boost in SEARCH_BOOSTS.items():
+        if page.file.src_uri.startswith(start):
+            page.meta["search"] = {"boost": boost}
+
+
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> None:
     """Fail on a reference that nobody defined, which Markdown shows as it is written. Raises RuntimeError."""
     text = re.sub(r"<(code|svg).*?</\1>", "", html, flags=re.DOTALL)
