@@ -77,7 +77,7 @@ def test_killed_node_of_the_page_says_where_to_continue(page: Any, developed: Ad
     page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
     page.get_by_text("Node 1, which serves this page, was killed.").wait_for()
     page.get_by_text("The node has not answered since").wait_for()
-    for _ in range(FEW):  # those that were on their way
+    for _ in range(FEW):  # already sent
         page.wait_for_event("requestfailed")
     began = time.monotonic()
     for _ in range(FEW):

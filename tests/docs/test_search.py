@@ -80,7 +80,7 @@ def test_guide_is_found_first(query: str, page: str) -> None:
 
 
 def test_guides_weigh_more_than_decisions() -> None:
-    """A decision says why something is as it is, to a reader who knows what it is."""
+    """A decision assumes that its reader knows the feature."""
     order = ["howto/tls.md", "tutorial/index.md", "reference/metrics.md", "explanation/decisions/tables.md"]
     assert sorted(order, key=boost_of, reverse=True) == order
 
