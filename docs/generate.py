@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tempfile
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
@@ -102,19 +103,28 @@ def _default(row: Setting) -> str:
 
 
 def commands() -> Lines:
-    """Yield the page of all commands, each with its own help."""
+    """Yield the page that lists all commands and the exit codes."""
     yield "# Command line"
     yield ""
-    section = ""
-    for name, entry in COMMANDS.items():
-        if entry.section != section:
-            section = entry.section
-            yield f"## {section}"
-            yield ""
-        yield from _command(f"raftlog {name}", load(entry, name), depth=3)
+    for section in dict.fromkeys(entry.section for entry in COMMANDS.values()):
+        yield f"## {section}"
+        yield ""
+        yield from table(
+            ("command", "what it does"),
+            (
+                (f"[`raftlog {name}`](cli/{name}.md)", entry.help)
+                for name, entry in COMMANDS.items()
+                if entry.section == section
+            ),
+        )
     yield "## Exit codes"
     yield ""
     yield from table(("code", "meaning"), ((str(number), meaning) for number, meaning in exits.TABLE))
+
+
+def command_page(name: str) -> Lines:
+    """Yield the page of a command at the root and of the commands below it, each with its own help."""
+    yield from _command(f"raftlog {name}", load(COMMANDS[name], name), depth=1)
 
 
 def _command(name: str, command: Any, *, depth: int) -> Lines:
@@ -298,6 +308,10 @@ def main() -> None:
         ("metrics", metrics),
     ):
         (REFERENCE / f"{name}.md").write_text("\n".join(page()), encoding="utf-8")
+    shutil.rmtree(REFERENCE / "cli", ignore_errors=True)
+    (REFERENCE / "cli").mkdir()
+    for name in COMMANDS:
+        (REFERENCE / "cli" / f"{name}.md").write_text("\n".join(command_page(name)), encoding="utf-8")
     (EXPLANATION / "kafka.md").write_text(differences.page(known.load_by_subject()), encoding="utf-8")
     (REFERENCE / "openapi.json").write_text(json.dumps(document(ROUTES), indent=1), encoding="utf-8")
 

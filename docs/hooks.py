@@ -113,11 +113,46 @@ def draw(source: str, language: str, css_class: str, options: Any, md: Any, **mo
     return Drawing(source).svg()
 
 
+CLI = "reference/cli"
+ICON = "assets/icon.svg"
+
+
 def on_config(config: Any) -> Any:
-    """Have fences drawn."""
+    """Have fences drawn, and list the page of each command below the page of all."""
+    pages = sorted((Path(config["docs_dir"]) / CLI).glob("*.md"))
+    (reference,) = (each["Reference"] for each in config["nav"] if "Reference" in each)
+    below = [f"{CLI}.md", *(f"{CLI}/{each.name}" for each in pages)]
+    reference[reference.index(f"{CLI}.md")] = {"Command line": below}
     fences = config["mdx_configs"].setdefault("pymdownx.superfences", {})
     fences["custom_fences"] = [{"name": "mermaid", "class": "mermaid", "format": draw}]
     return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Give the site the console's icon."""
+    from mkdocs.structure.files import File
+
+    icon = Path(config["config_file_path"]).parents[1] / "raftlog/admin/console/icon.svg"
+    files.append(File.generated(config, ICON, abs_src_path=str(icon)))
+    return files
+
+
+SEARCH_BOOSTS = {
+    "tutorial/": 2,
+    "howto/": 4,
+    "explanation/decisions/": 0.1,
+    "explanation/inside/": 0.2,
+    "explanation/kafka": 0.5,
+    "reference/cli": 0.5,
+}
+"""By the beginning of its path, how much a page counts in a search: guides come before why something is as it is."""
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> None:
+    """Weigh the page in searches."""
+    for start, boost in SEARCH_BOOSTS.items():
+        if page.file.src_uri.startswith(start):
+            page.meta["search"] = {"boost": boost}
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> None:

@@ -32,7 +32,11 @@ def _default(row: Setting) -> str:
 
 
 def _text(rows: list[Setting]) -> Iterator[str]:
+    """Yield two lines for each setting on a terminal, otherwise one, so that grep finds both the name and meaning."""
     width = max(len(row.name) for row in rows)
+    if not sys.stdout.isatty():
+        yield from (f"{row.name:<{width}}  {row.kind:<8}  {_default(row):<12}  {row.meaning}" for row in rows)
+        return
     for row in rows:
         yield f"{row.name:<{width}}  {row.kind:<8}  {_default(row)}"
         yield f"{'':<{width}}  {row.meaning}"

@@ -131,7 +131,7 @@ def alter(
     config: Config = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="NAME", help="a config that is to be the default again"),
+        typer.Option("--delete-config", metavar="NAME", help="a config to set back to its default"),
     ] = None,
 ) -> None:
     """Set and unset configs of a topic, all or none."""

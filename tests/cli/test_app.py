@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -86,7 +87,8 @@ def test_the_config_table_is_printed_whole_in_each_form():
     text = run("config")
     for name in names:
         assert f"| `{name}` |" in markdown
-        assert name in text
+    assert {line.split()[0] for line in text.splitlines()} == names, "a line per setting in a pipe, for grep"
+    assert any(re.match("min.insync.replicas +int +1 +Default", line) for line in text.splitlines())
 
 
 @pytest.mark.parametrize(

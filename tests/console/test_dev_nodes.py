@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 
 from raftlog.testing.cluster import AdminCluster
 from tests.kit.dev_cluster import dev_cluster
+
+FEW = 10
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +70,19 @@ def test_killed_node_of_the_page_says_where_to_continue(page: Any, developed: Ad
     """With a link to another node, which starts it again; then the page continues."""
     developed.wait_ready()
     page.goto(f"{developed.admin_url(1)}/#/chaos")
+    page.get_by_role("button", name="Start load").click()
+    page.get_by_text(re.compile("[1-9][0-9]* records? acknowledged")).wait_for()
     page.get_by_role("button", name="Kill node 1").click()
     page.get_by_role("dialog").get_by_text("Node 1 serves this page").wait_for()
     page.get_by_role("dialog").get_by_role("button", name="Kill", exact=True).click()
     page.get_by_text("Node 1, which serves this page, was killed.").wait_for()
     page.get_by_text("The node has not answered since").wait_for()
+    for _ in range(FEW):  # already sent
+        page.wait_for_event("requestfailed")
+    began = time.monotonic()
+    for _ in range(FEW):
+        page.wait_for_event("requestfailed")
+    assert time.monotonic() - began > 1, "a browser logs each request that finds no node"
     with page.context.new_page() as other:
         other.goto(page.locator("main").get_by_role("link", name="node 2").get_attribute("href"))
         other.get_by_role("button", name="Restart node 1").click()

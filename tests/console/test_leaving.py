@@ -39,6 +39,24 @@ def decommission(page: Any) -> None:
     dialog.get_by_role("button", name="Decommission").click()
 
 
+@pytest.mark.errors_expected
+def test_no_broker_is_drained_without_a_majority(page: Any, own_cluster: AdminCluster) -> None:
+    """The buttons wait for a controller, since metadata cannot change, and the page says so."""
+    page.goto(own_cluster.admin_url(1))
+    drain = page.get_by_role("table", name="Nodes").get_by_role("button", name="Drain").first
+    expect = "No broker can be drained or decommissioned until a controller answers."
+    drain.wait_for()
+    assert drain.is_enabled()
+    for node_id in (2, 3):
+        own_cluster.kill(node_id)
+    page.get_by_text(expect).wait_for()
+    assert drain.is_disabled()
+    for node_id in (2, 3):
+        own_cluster.restart(node_id)
+    page.get_by_text(expect).wait_for(state="detached")
+    assert drain.is_enabled()
+
+
 def test_broker_leaves_once_no_partition_is_held_up(page: Any, own_cluster: AdminCluster) -> None:
     """Meanwhile broker 2 is down, so that partitions with a replica there wait."""
     page.goto(own_cluster.admin_url(1))

@@ -7,6 +7,7 @@ import csv
 import io
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -98,14 +99,47 @@ def test_json_that_does_not_fit_its_schema_is_shown_with_a_note(records: Records
     row = records.row("cheap")
     assert "JSON Schema v1 !" in row.inner_text()
     is_whole = "each => each.scrollWidth <= each.clientWidth"
-    assert row.locator(".decoded").evaluate(is_whole), "the mark is not cut off"
-    assert not row.locator(".value b").is_visible()
-    records.page.set_viewport_size({"width": 400, "height": 900})
-    assert row.locator(".value b").is_visible(), "where the column does not fit, the value has the mark"
+    for width in (1280, 400):
+        records.page.set_viewport_size({"width": width, "height": 900})
+        assert row.locator(".decoded").evaluate(is_whole), "the mark is not cut off"
     row.click()
     dialog = records.page.get_by_role("dialog")
     dialog.get_by_text('Does not fit its schema: at /price: "cheap" is not of type number').wait_for()
     dialog.get_by_text("Not all of its schema was checked: the pattern '(?=x)' is not one").wait_for()
+
+
+def test_phone_shows_the_first_record_with_its_time_and_decoder(records: Records) -> None:
+    """The controls are folded; what has no column stands below the row. The key of the filter unfolds them."""
+    records.write('{"name": "Ada"}', headers=[{"name": "source", "value": "c2hvcA=="}])
+    records.page.set_viewport_size({"width": 400, "height": 640})
+    records.open()
+    row = records.row("Ada")
+    box = row.bounding_box()
+    assert box["y"] + box["height"] < 640, "the first record is in sight"
+    assert re.search(r"20\d\d-\d\d-\d\d .*JSON.*source=shop", row.inner_text(), re.DOTALL)
+    decoder = records.page.get_by_label("Decode values as")
+    assert not decoder.is_visible()
+    records.page.get_by_role("button", name="More").click()
+    decoder.wait_for()
+    records.page.get_by_role("button", name="More").click()
+    records.page.keyboard.press("/")
+    records.page.get_by_label("Filter records", exact=True).fill("nobody")
+    records.page.get_by_text("0 records of 1 that were read").wait_for()
+    records.page.set_viewport_size({"width": 1280, "height": 900})
+    assert records.page.get_by_role("columnheader", name="Decoded").is_visible()
+
+
+def test_newer_is_offered_only_where_newer_records_are(records: Records) -> None:
+    """At the newest record it waits until another is written."""
+    records.write("value-1")
+    records.open()
+    newer = records.page.get_by_role("button", name="Newer")
+    records.row("value-1").wait_for()
+    assert newer.is_disabled()
+    records.write("value-2")
+    newer.click()
+    records.row("value-2").wait_for()
+    assert newer.is_disabled()
 
 
 def test_hostile_bytes_never_become_markup(records: Records) -> None:

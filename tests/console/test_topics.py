@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from raftlog.testing.cluster import AdminCluster
@@ -39,6 +40,40 @@ def test_list_of_topics_shows_what_they_hold_and_who_reads_them(
     assert re.fullmatch(r"\d+ B", found["Size"])
     page.get_by_role("button", name="Records").click()
     page.get_by_role("link", name=topic).wait_for()
+
+
+def test_narrow_window_shows_all_of_a_topic(
+    page: Any, own_cluster: AdminCluster, api: Api, topic: str
+) -> None:
+    """The list has what finds no column in a second line, a table has a button; heads stand above their cells."""
+    write(api, topic, {"data": 1}, partition_id=0)
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics")
+    row = page.get_by_role("row").filter(has_text=topic)
+    row.wait_for()
+    left = "each => { const all = new Range(); all.selectNodeContents(each); return all.getBoundingClientRect().left; }"
+    head = page.get_by_role("columnheader", name="Topic").get_by_role("button")
+    assert abs(head.evaluate(left) - row.get_by_role("link").evaluate(left)) < 1
+    page.set_viewport_size({"width": 400, "height": 900})
+    row.get_by_text("Records 1").wait_for()
+    assert re.search("Replicas 3.*Rate .*Cleanup delete.*Retention 7 d.*Groups", row.inner_text(), re.DOTALL)
+    page.goto(f"{own_cluster.admin_url(1)}/#/brokers")
+    table = page.get_by_role("table", name="Brokers")
+    table.wait_for()
+    assert not table.get_by_role("columnheader", name="Version").is_visible()
+    page.get_by_role("button", name="All 9 columns").click()
+    table.get_by_role("columnheader", name="Version").wait_for()
+    page.get_by_role("button", name="Fewer columns").click()
+    assert not table.get_by_role("columnheader", name="Version").is_visible()
+
+
+@pytest.mark.errors_expected
+def test_missing_topic_has_a_screen_that_says_so(page: Any, own_cluster: AdminCluster) -> None:
+    """No tabs, no buttons; a way to the others."""
+    page.goto(f"{own_cluster.admin_url(1)}/#/topics/not-there")
+    page.get_by_text("There is no topic with this name.").wait_for()
+    assert page.get_by_role("link", name="Configs").count() == 0
+    page.get_by_role("link", name="Go to all topics").click()
+    page.get_by_role("heading", name="Topics").wait_for()
 
 
 def test_topic_shows_its_groups_and_totals(

@@ -7,6 +7,7 @@ const LEAST_REST_MS = 100;
 const MOST_REST_MS = 700;
 const RETRY_MS = 1000;
 const SILENT_MS = 15_000;
+const ASK_AWAY_MS = 1000;
 
 export class Failure extends Error {
   constructor(status, message) {
@@ -63,7 +64,14 @@ export async function ask(method, path, body, signal) {
   throw refusal(answer.status, text, `${method} ${path}`);
 }
 
-function send(method, path, signal, more, body) {
+let askedAway = 0;
+
+/** Send a request. While the node is away, it is asked once a second: the browser logs each try. Rejects as fetch does. */
+async function send(method, path, signal, more, body) {
+  if (session.lostAt && method === "GET") {
+    if (Date.now() - askedAway < ASK_AWAY_MS) throw new Error("The node was asked just now.");
+    askedAway = Date.now();
+  }
   const headers = { "X-Requested-With": "XMLHttpRequest", ...more };
   const authorization = sessionStorage.getItem(KEY);
   if (authorization) headers.Authorization = authorization;

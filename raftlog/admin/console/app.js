@@ -154,6 +154,7 @@ document.addEventListener("keydown", (event) => {
     const search = document.querySelector("[data-search]");
     if (!search) return;
     event.preventDefault();
+    if (!search.offsetParent) document.querySelector(".fold").click();
     search.focus();
     search.select();
   } else if (event.key === "?") help();

@@ -17,6 +17,7 @@ const LOAD_TOPIC = "chaos-load";
 const LOAD_PARTITIONS = 3;
 const LOAD_MS = 300;
 const LOAD_RETRY_MS = 100;
+const LOAD_AWAY_MS = 1000;
 const LOAD_DRAW_MS = 500;
 const LOAD_LONG_MS = 1000;
 const LOAD_KEPT_MS = "3600000";
@@ -27,14 +28,15 @@ async function write(partition, mine, seen) {
   while (!mine.aborted) {
     const began = performance.now(), hides = hidden;
     seen.since.set(partition, began);
-    for (let done = false; !done && !mine.aborted; ) {
+    for (let done = false, wait = LOAD_RETRY_MS; !done && !mine.aborted; ) {
       try {
         const report = await call("POST", v3("topics", LOAD_TOPIC, "records"), { partition_id: partition, value: { type: "JSON", data: { at: Date.now() } } }, mine);
         done = report.error_code === 200;
-      } catch {
-        // refused, or the node is away
+        wait = LOAD_RETRY_MS;
+      } catch (error) {
+        wait = error.status === 0 ? LOAD_AWAY_MS : LOAD_RETRY_MS; // the browser logs each try that finds no node
       }
-      if (!done && !mine.aborted) seen.refused++, await rest(LOAD_RETRY_MS);
+      if (!done && !mine.aborted) seen.refused++, await rest(wait);
     }
     seen.since.delete(partition);
     if (mine.aborted) return;
@@ -62,7 +64,7 @@ export function chaos(root, _parts, signal) {
   const detail = h("div");
   const fault = select(["slow-disk", "full-disk", "failing-disk", "clock-jump", "cut-off"], { "aria-label": "Fault", onchange: look });
   const leaders = h("section", { class: "card" });
-  const events = h("section", { class: "card" });
+  const broker = h("h2"), events = h("div");
   const load = chart("Client latency", [["answer", (each) => each.ms]], milliseconds, `one record at a time in each of ${LOAD_PARTITIONS} partitions, last minute`);
   const gap = h("p", { class: "quiet", role: "status" }, "Start the load to see how long each record takes to be acknowledged.");
   const button = h("button", { type: "button", onclick: () => (running ? stop() : begin()) }, "▶ Start load");
@@ -80,7 +82,9 @@ export function chaos(root, _parts, signal) {
 
   async function story_() {
     const id = node.value;
-    put(events, h("h2", {}, `Broker ${id}`), story(await get(path("v1", "brokers", id, "why"), signal)));
+    const found = await get(path("v1", "brokers", id, "why"), signal);
+    put(broker, `History of broker ${id}`);
+    put(events, story(found));
   }
 
   function look() {
@@ -148,9 +152,9 @@ export function chaos(root, _parts, signal) {
   put(root, h("h1", {}, "Chaos"), h("p", {}, "What you choose here happens to the node for real. A node that is killed, or whose only disk fails, takes its console with it: watch from another node."),
     isDev && nodesCard(signal),
     h("div", { class: "columns" },
-      h("section", { class: "card" }, h("h2", {}, "Faults"), field("Node", node), !hurts && h("p", { class: "quiet" }, h("code", {}, "raftlog dev --enable-faults"), " also makes disks slow, full or failing, and lets clocks jump."), hurts && changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
+      h("section", { class: "card" }, h("h2", {}, "Faults"), hurts ? field("Node", node) : h("p", { class: "quiet" }, "These nodes run without faults of disk and clock. ", h("code", {}, "raftlog dev --enable-faults"), " also makes disks slow, full or failing, and lets clocks jump."), hurts && changes_ && h("form", { onsubmit: inject }, field("Fault", fault), detail, h("div", { class: "buttons" }, h("button", { type: "submit", class: "danger" }, "Inject fault"))), active),
       h("section", { class: "card" }, h("h2", {}, "A client"), changes_ && button, load.element, gap)),
-    h("div", { class: "columns" }, leaders, events));
+    h("div", { class: "columns" }, leaders, h("section", { class: "card" }, broker, !hurts && field("Node", node), events)));
   look();
   showNodes().catch(() => {});
   if (hurts) every(2000, signal, show, failed);

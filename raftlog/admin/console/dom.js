@@ -67,12 +67,23 @@ export function select(options, props) {
   return h("select", rest, pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
 }
 
-/** Return a table for a few rows: columns are [title, cell(row), class]. */
+const whole = new Set(); // labels of tables that show all columns, however narrow the window is
+
+/** Return a table for a few rows: columns are [title, cell(row), class]. A button shows the columns that a window hides. */
 export function table(label, columns, rows, empty = "Nothing.") {
   if (!rows.length) return h("p", { class: "empty" }, empty);
-  return h("div", { class: "scroll" }, h("table", { "aria-label": label },
+  const hides = ["widest", "wider", "wide"].find((each) => columns.some(([, , kind]) => kind?.split(" ").includes(each)));
+  const all = h("button", { type: "button", class: `all-${hides}`, onclick: () => (whole.delete(label) || whole.add(label), look()) });
+  const outer = h("div", { class: "scroll" }, h("table", { "aria-label": label },
     h("thead", {}, h("tr", {}, columns.map(([title, , kind]) => (title ? h("th", { scope: "col", class: kind }, title) : h("td", { class: kind }))))),
     h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row))))))));
+  function look() {
+    outer.classList.toggle("whole", whole.has(label));
+    whole.has(label) ? outer.setAttribute("tabindex", 0) : outer.removeAttribute("tabindex");
+    all.textContent = whole.has(label) ? "Fewer columns" : `All ${columns.filter(([title]) => title).length} columns`;
+  }
+  look();
+  return hides ? [outer, all] : outer;
 }
 
 /** Return a dotted or underscored name that may break after its dots and underscores only. */

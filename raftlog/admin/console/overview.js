@@ -22,7 +22,7 @@ export function overview(root, _parts, signal) {
     chart("Records", [["in", (each) => each.records_in], ["out", (each) => each.records_out]], (value) => `${short(value)}/s`, "out: to consumers, by offsets"),
     chart("Bytes", [["in", (each) => each.bytes_in], ["out", (each) => each.bytes_out]], (value) => `${bytes(value)}/s`),
     chart("Produce", [["p50", (each) => each.produce_p50_ms], ["p99", (each) => each.produce_p99_ms]], milliseconds),
-    chart("Fetch", [["p50", (each) => each.fetch_p50_ms], ["p99", (each) => each.fetch_p99_ms]], milliseconds, "with the time that it waited for records"),
+    chart("Fetch", [["p50", (each) => each.fetch_p50_ms], ["p99", (each) => each.fetch_p99_ms]], milliseconds, "includes waiting for new records (long polls): high on an idle node"),
     chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster", 2),
     chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since the page was opened", 2),
   ];
@@ -82,9 +82,11 @@ function names(partitions) {
 
 function drawNodes(section, { health, brokers, voters }, look) {
   const at = new Map(brokers.map((each) => [each.broker_id, each]));
+  const stuck = health.reasons.some((each) => each.code === "no_controller");
+  const act = (title, onclick) => h("button", { type: "button", disabled: stuck, onclick }, title);
   const acts = (each) => [
-    h("button", { type: "button", onclick: () => askDrain(each, look) }, each.state === "draining" ? "Take back" : "Drain"),
-    !each.decommissioned && h("button", { type: "button", onclick: () => askLeave(each.broker_id, health.brokers, look) }, "Decommission"),
+    act(each.state === "draining" ? "Take back" : "Drain", () => askDrain(each, look)),
+    !each.decommissioned && act("Decommission", () => askLeave(each.broker_id, health.brokers, look)),
   ];
   put(section, h("h2", {}, "Nodes"), table("Nodes", [
     ["Node", (each) => link(["brokers", each.broker_id], String(each.broker_id))],
@@ -93,7 +95,7 @@ function drawNodes(section, { health, brokers, voters }, look) {
     ["State", (each) => [h("span", { class: `state ${each.state}` }, STATES[each.state] ?? each.state), each.decommissioned && h("span", { class: "state leaving" }, " ⇥ leaving")]],
     ["Disks", (each) => (each.offline_log_dirs.length ? `✕ ${each.offline_log_dirs.join(", ")}` : UNKNOWN.has(each.state) ? "unknown" : "online"), "wide"],
     ...(may("ALTER") ? [["", acts, "act stack"]] : []),
-  ], health.brokers, "No broker has registered yet."));
+  ], health.brokers, "No broker has registered yet."), stuck && may("ALTER") && h("p", { class: "quiet" }, "No broker can be drained or decommissioned until a controller answers."));
 }
 
 function askDrain(broker, look) {

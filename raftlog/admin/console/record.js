@@ -26,17 +26,17 @@ export function text(content) {
 
 const isWrong = (content) => Boolean(content.problem || content.schema?.mismatch);
 
-/** The beginning of a content; small screens lack the column that marks what is wrong. */
-export const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : [isWrong(content) && h("b", { class: "narrow warn" }, "! "), text(content).slice(0, SHOWN_CHARS)]);
+/** The beginning of a content. */
+export const brief = (content) => (content === null ? h("i", { class: "quiet" }, "null") : text(content).slice(0, SHOWN_CHARS));
 
 /** The columns of a list of records. */
 export const COLUMNS = [
-  { title: "Time", kind: "time wide", cell: (each) => time(each.timestamp) },
+  { title: "Time", kind: "time wide", bare: true, cell: (each) => time(each.timestamp) },
   { title: "Partition", kind: "number", cell: (each) => each.partition },
   { title: "Offset", kind: "number", cell: (each) => number(each.offset) },
   { title: "Key", kind: "text key", cell: (each) => brief(each.key) },
   { title: "Value", kind: "text value", cell: (each) => brief(each.value) },
-  { title: "Decoded", kind: "decoded wide", cell: (each) => decoded(each.value) },
+  { title: "Decoded", kind: "decoded wide", bare: true, cell: (each) => decoded(each.value) },
 ];
 
 /** The options of a choice of one partition. */

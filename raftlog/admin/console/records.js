@@ -23,7 +23,8 @@ let brokers = [];
 /** The option that names a broker to the command line. */
 const server = () => (brokers.length ? `-b ${quoted(`${brokers[0].host}:${brokers[0].port}`)} ` : "");
 
-export function records(root, name, { mine, first, signal }) {
+export function records(root, name, view) {
+  const { mine, first, signal } = view;
   if (!may("READ", { ...mine, changes: true }, "topic")) {
     put(root, h("p", {}, "You may not read the records of this topic."));
     return;
@@ -32,16 +33,19 @@ export function records(root, name, { mine, first, signal }) {
   get(v3("brokers"), signal).then((found) => (brokers = found.data), () => {});
   let kept = [], shown = [], tail = null, reading = new AbortController(), whole_ = Promise.resolve();
   let next = new Map(), firsts = new Map(), begins = new Map(), behind = 0, unread = [];
+  const ends = new Map();
+  let written = 0, readUntil = 0; // sums of end offsets: now, and when the page was read
   const from = select([["latest", "the newest"], ["earliest", "the oldest"], ["offset", "an offset"], ["time", "a time"]], { value: "latest", onchange: () => (look(), read()), "aria-label": "From" });
   const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": "Offset", onchange: read });
   const since = h("input", { type: "datetime-local", step: 1, "aria-label": "Time", onchange: read });
   const all = count > 1 ? [["all", count > MOST_PARTITIONS ? `the first ${MOST_PARTITIONS}` : "all"]] : [];
   const partition = select([...all, ...partitions(count)], { value: count > 1 ? "all" : "0", "aria-label": "Partition", onchange: read });
   const most = select([[25, "25"], [100, "100"], [500, "500"]], { value: 100, "aria-label": "Records of each partition", onchange: read });
-  const search = h("input", { type: "search", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
-  const key = h("input", { type: "search", placeholder: "Filter by key", "aria-label": "Filter records by key", oninput: draw, spellcheck: "false" });
+  const search = h("input", { type: "search", class: "folds", placeholder: "Filter by text  ( / )", "aria-label": "Filter records", "data-search": true, oninput: draw, spellcheck: "false" });
+  const key = h("input", { type: "search", class: "folds", placeholder: "Filter by key", "aria-label": "Filter records by key", oninput: draw, spellcheck: "false" });
   const keyAs = select(DECODERS, { value: "auto", "aria-label": "Decode keys as", onchange: read });
   const valueAs = select(DECODERS, { value: "auto", "aria-label": "Decode values as", onchange: read });
+  const more = h("button", { type: "button", class: "fold", "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", root.classList.toggle("unfolded")) }, "More");
   const live = h("button", { type: "button", "aria-pressed": "false", title: "Go on from what is shown, as records come", onclick: () => (tail ? stop() : follow()) }, "▶ Live");
   const told = h("p", { class: "quiet", role: "status" });
   const rows = list({
@@ -56,10 +60,10 @@ export function records(root, name, { mine, first, signal }) {
   const back = h("button", { type: "button", onclick: () => (whole_ = older()) }, "‹ Older"), on = h("button", { type: "button", onclick: () => (whole_ = newer()) }, "Newer ›");
   const scanning = h("div");
   const using = { name, count, open, decoders: () => ({ decode: valueAs.value, decode_key: keyAs.value }), signal };
-  put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", {}, "Partition ", partition), h("label", {}, "Each ", most), live, search, key,
-    h("button", { type: "button", onclick: () => showCommands(command()) }, "As a command")),
-    h("div", { class: "bar" }, back, on, h("label", {}, "Keys as ", keyAs), h("label", {}, "Values as ", valueAs),
-      h("button", { type: "button", onclick: () => searchTopic(scanning, using) }, "Search the topic"), h("button", { type: "button", onclick: () => download(using) }, "Download"),
+  put(root, h("div", { class: "bar" }, h("label", {}, "From ", from), offset, since, h("label", { class: "folds" }, "Partition ", partition), h("label", { class: "folds" }, most, count > 1 ? " of each partition" : " at a time"), live, more, search, key,
+    h("button", { type: "button", class: "folds", onclick: () => showCommands(command()) }, "As a command")),
+    h("div", { class: "bar" }, back, on, h("label", { class: "folds" }, "Keys as ", keyAs), h("label", { class: "folds" }, "Values as ", valueAs),
+      h("button", { type: "button", class: "folds", onclick: () => searchTopic(scanning, using) }, "Search the topic"), h("button", { type: "button", class: "folds", onclick: () => download(using) }, "Download"),
       may("WRITE", mine, "topic") && h("button", { type: "button", class: "primary", onclick: () => produce(name, count, () => tail || read()) }, "Produce")), scanning, rows.element, told);
 
   function open(record) {
@@ -76,9 +80,12 @@ export function records(root, name, { mine, first, signal }) {
     shown = words || ofKey ? kept.filter((each) => each.searched.includes(words) && each.searchedKey.includes(ofKey)) : kept;
     rows.set(shown.length, (index) => shown[index]);
     back.disabled = Boolean(tail) || ![...firsts].some(([index, offset_]) => offset_ > (begins.get(index) ?? 0));
-    on.disabled = Boolean(tail);
+    lookOn();
     told.textContent = `${plural(shown.length, "record")}${words || ofKey ? ` of ${number(kept.length)} that were read` : ""}${tail ? ", live" : ""}${tail && behind ? `, ${number(behind)} behind` : ""}. Uncommitted and aborted ones are shown too.${unread.length ? ` Not read: ${unread.slice(0, 3).join("; ")}` : ""}`;
   }
+
+  /** Newer records are there, or were written since. */
+  const lookOn = () => (on.disabled = Boolean(tail) || !(written > readUntil || [...next].some(([index, offset_]) => offset_ < ends.get(index))));
 
   const chosen = () => (partition.value === "all" ? Array.from({ length: Math.min(count, MOST_PARTITIONS) }, (_, index) => index) : [Number(partition.value)]);
 
@@ -90,7 +97,7 @@ export function records(root, name, { mine, first, signal }) {
 
   /** Read some records of partitions: `starts` has [partition, where]. What finds no room in an answer is asked for again. */
   async function ask_(starts, max, signal_) {
-    const found = [], failures = [], passed = [], further = new Map(), ends = new Map();
+    const found = [], failures = [], passed = [], further = new Map();
     for (let left = starts, turn = 0; left.length && turn < MOST_TURNS; turn++) {
       const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max, decode: valueAs.value, decode_key: keyAs.value });
       const answer = await get(`${path("v1", "topics", name, "records")}?${query}`, signal_);
@@ -105,6 +112,7 @@ export function records(root, name, { mine, first, signal }) {
       left = left.filter(([index]) => answer.left.includes(index));
     }
     behind = [...further].reduce((sum, [index, offset_]) => sum + Math.max(0, ends.get(index) - offset_), 0);
+    readUntil = ends.size === count ? [...ends.values()].reduce((sum, each) => sum + each, 0) : written;
     unread = [...failures.map((each) => `partition ${each.partition_id}: ${each.error.message}`), ...passed];
     return { found, failures, further };
   }
@@ -120,6 +128,7 @@ export function records(root, name, { mine, first, signal }) {
     const mine_ = reading;
     told.textContent = "Reading …";
     next = new Map();
+    ends.clear();
     let found, further;
     try {
       ({ found, further } = await ask_(chosen().map((index) => [index, start()]), most.value, mine_.signal));
@@ -239,6 +248,10 @@ export function records(root, name, { mine, first, signal }) {
     return [`curl ${curlAuthorization()}${quoted(`${location.origin}${path("v1", "topics", name, "records")}?${query}`)}`, `raftlog consume ${server()}-t ${quoted(name)} ${one}-o ${where} -e`];
   }
 
+  view.measured = (ends_) => {
+    written = ends_;
+    lookOn();
+  };
   look();
   read();
 }

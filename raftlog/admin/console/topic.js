@@ -22,9 +22,10 @@ export async function topic(root, [name, tab = ""], signal) {
   const actions = h("div", { class: "actions" });
   const body = h("div", { class: "tab" });
   const totals = h("p", { class: "quiet", role: "status" });
-  const held = h("section", { class: "card" });
-  put(root, trail(link(["topics"], "Topics")), h("div", { class: "bar" }, h("h1", { class: "name" }, name), actions), totals, held,
-    tabs("Views of the topic", ["topics", name], TABS, found[0]), body);
+  const held = h("section", { class: "card", hidden: true });
+  const head = trail(link(["topics"], "Topics")), title = h("h1", { class: "name" }, name);
+  const frame = () => put(root, head, h("div", { class: "bar" }, title, actions), totals, held, tabs("Views of the topic", ["topics", name], TABS, found[0]), body);
+  frame();
   await begin();
 
   /** Ask what the views need, until the node can answer: it may not know a new topic yet. */
@@ -32,26 +33,31 @@ export async function topic(root, [name, tab = ""], signal) {
     try {
       const [mine, first] = await Promise.all([rights({ topic: name }, signal), get(`${path("v1", "topics", name, "replicas")}?most=1`, signal)]);
       if (signal.aborted) return;
+      if (!body.isConnected) frame();
       put(actions, buttons(name, mine, first));
-      found[2](body, name, { mine, first, signal });
-      watchTotals(totals, name, first, signal);
+      const shown = { mine, first, signal, measured: () => {} };
+      found[2](body, name, shown);
+      watchTotals(totals, name, shown);
       if (may("READ", { ...mine, changes: true }, "topic")) watchHeld(held, () => [name], signal);
     } catch (error) {
       if (signal.aborted) return;
-      put(body, failure(error));
+      if (error.status !== 404) put(body, failure(error));
+      else if (body.isConnected) put(root, head, title, h("p", { role: "alert" }, "There is no topic with this name. If it was just created, it appears here soon."), h("p", {}, link(["topics"], "Go to all topics")));
       if (isTemporary(error) || error.status === 404) setTimeout(() => signal.aborted || begin(), RETRY_MS);
     }
   }
 }
 
 /** Keep a line with the records, size and rate of the whole topic up to date. */
-function watchTotals(line, name, first, signal) {
+function watchTotals(line, name, shown) {
+  const { first, signal } = shown;
   let last = null;
   every(TOTALS_MS, signal, async () => {
     const { at_ms: at, data: [found] } = await get(`/v1/topic-measures?${new URLSearchParams({ topic: name })}`, signal);
     if (!found) return;
     const rate = last && at > last.at ? `${short(Math.max(0, ((found.end_offsets - last.ends) * 1000) / (at - last.at)))} records/s` : null;
     last = { at, ends: found.end_offsets };
+    shown.measured(found.end_offsets);
     line.textContent = [plural(found.records, "record"), found.size_bytes !== null && bytes(found.size_bytes), rate, plural(first.partitions, "partition"), found.unknown_partitions && `${plural(found.unknown_partitions, "partition")} without an answer`].filter(Boolean).join(" · ");
   });
 }
