@@ -237,6 +237,11 @@ class _Index(str):
 
     name: str
 
+    def __new__(cls, number: int, name: str) -> _Index:
+        found = super().__new__(cls, number)
+        found.name = name
+        return found
+
 
 def _separated(result: Any, location: list[str]) -> Any:
     """Let the messages of a result be faults: the package has sets of kinds, places and messages, without pairs."""
@@ -303,10 +308,8 @@ def _checker_class() -> type[Any]:
                 if len(self.compared) >= MAX_STEPS:
                     raise too_large(f"comparing it takes more than {MAX_STEPS} steps")
                 self.compared[pair] = CompatibleResult
-                found = self.calculate_compatibility(
-                    reader, writer, [*(location or []), reference_token or "/"]
-                )
-                self.compared[pair] = found
+                place = [*(location or []), reference_token or "/"]
+                self.compared[pair] = self.calculate_compatibility(reader, writer, place)
             return self.compared[pair]
 
         def calculate_compatibility(self, reader: Any, writer: Any, location: list[str]) -> Any:
@@ -323,9 +326,8 @@ def _checker_class() -> type[Any]:
             if self.fields > MAX_FIELDS:
                 raise too_large(f"comparing it takes more than {MAX_FIELDS} fields")
             for number, field in enumerate(reader.fields):
-                index = _Index(number)
-                index.name = field.name
-                found = self.compare_field(field, written, writer, [*location, "fields", index])
+                place = [*location, "fields", _Index(number, field.name)]
+                found = self.compare_field(field, written, writer, place)
                 misfits += found.compatibility is SchemaCompatibilityType.incompatible
                 result = merge(result, found)
                 if misfits >= MOST_MESSAGES:
