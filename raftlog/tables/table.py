@@ -24,6 +24,10 @@ class StoreFailed(Exception):
     """The store or catalog failed. A commit under way may have happened."""
 
 
+class NoLogin(StoreFailed):
+    """No login for the store was found. It is not tried again before the table was read once."""
+
+
 class Table(Protocol):
     """One table. All methods raise StoreFailed."""
 
