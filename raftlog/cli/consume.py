@@ -417,7 +417,7 @@ def first_offsets(
 ) -> dict[PartitionKey, int]:
     """Return where to begin in each partition: never outside what it holds. Raise KafkaError, Unreachable, Refused.
 
-    A line says which partitions end before a given offset: the command would print nothing.
+    A line names a partition that ends before a given offset, as the command would be silent.
     """
     if span.start_ms is not None:
         return fetcher.offsets_at(chosen, span.start_ms)

@@ -54,7 +54,7 @@ def plan(
 ) -> dict[PartitionKey, int]:
     """Return the new offset of each partition, within its log; adjustments are reported. Raise Failure.
 
-    If it `is_final`, an offset beyond the end of a partition is a Failure: there is no record to continue after.
+    If it `is_final`, an offset beyond the ends of all partitions is a Failure.
     """
     name, value = rule
     first = offsets_at(target, topic_partitions, EARLIEST)
@@ -79,11 +79,12 @@ def plan(
 def _check_ends(
     topic_partitions: Sequence[PartitionKey], wanted: int, end: Mapping[PartitionKey, int]
 ) -> None:
-    """Raise Failure for partitions that end before an offset."""
-    short = [tp for tp in topic_partitions if end[tp] < wanted]
-    if short:
-        ends = ", ".join(f"{topic} {number} ends at {end[topic, number]}" for topic, number in short[:SHOWN])
-        more = f", and {len(short) - SHOWN} more end before it" if len(short) > SHOWN else ""
+    """Raise Failure if all partitions end before an offset: it is mistyped."""
+    if all(end[tp] < wanted for tp in topic_partitions):
+        shown = topic_partitions[:SHOWN]
+        ends = ", ".join(f"{topic} {number} ends at {end[topic, number]}" for topic, number in shown)
+        left = len(topic_partitions) - SHOWN
+        more = f", and {left} more end before it" if left > 0 else ""
         raise Failure(f"--to-offset {wanted}: {ends}{more}; no offset was changed")
 
 

@@ -214,7 +214,7 @@ def _explained(api: HttpApi, subject: str, version: str = "", path: Path | None 
     try:
         yield
     except Failure as failure:
-        if failure.code == exits.EXISTS and path is not None:  # 409, which the registry has for nothing else
+        if failure.code == exits.EXISTS and path is not None:  # 409, its only meaning
             raise _incompatible(subject, path, str(failure)) from None
         if failure.code == exits.FAILED and path is not None:
             raise Failure(f"{path}: {failure}", failure.code) from None

@@ -25,7 +25,7 @@ class StoreFailed(Exception):
 
 
 class NoLogin(StoreFailed):
-    """No login for the store was found. It is not tried again before the table was read once."""
+    """No login for the store was found. Before the table was read, a second attempt is of no use."""
 
 
 class Table(Protocol):

@@ -145,7 +145,7 @@ class TableWriter:
     def _attempts(self) -> Iterator[int]:
         """Yield the number of each attempt, with a pause between two. Raise Unsettled after the last.
 
-        A login that was missing from the start is not waited for. One that was found may be away for a while.
+        A login that was missing from the start ends them. A login that was found before may be away for a while.
         """
         for number in range(ATTEMPTS):
             if number:

@@ -75,6 +75,8 @@ def test_each_fault_of_an_incompatible_schema_is_a_line(said: str, line: str, tm
         assert (raised.value.details[0], len(raised.value.details)) == (f"  {line}", 2)
         api = Refusing()
         api.text = "because"
-        with pytest.raises(Failure, match="is incompatible with an earlier version of a: because") as raised:
+        with pytest.raises(
+            Failure, match=f"{file.name} is incompatible with an earlier version of a: because"
+        ) as raised:
             call(api)
         assert raised.value.details == ()

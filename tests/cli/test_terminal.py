@@ -1,4 +1,4 @@
-"""What produce and consume say at a terminal, where a person wonders whether they do anything."""
+"""What produce and consume say at a terminal, where a silent command looks stuck."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 class Terminal:
-    """A command whose standard input and error are a terminal."""
+    """A command with a terminal as its standard input and error."""
 
     def __init__(self, command: subprocess.Popen[bytes], ours: int) -> None:
         self.command, self.ours = command, ours
@@ -30,8 +30,9 @@ class Terminal:
     def read_until(self, text: str) -> None:
         """Read what the terminal shows until a text comes."""
         while text not in self.shown:
-            ready, _, _ = select.select([self.ours], [], [], PATIENCE_S)
-            assert ready, f"{text!r} did not come: {self.shown!r}"
+            poller = select.poll()
+            poller.register(self.ours, select.POLLIN)
+            assert poller.poll(PATIENCE_S * 1000), f"{text!r} did not come: {self.shown!r}"
             self.shown += os.read(self.ours, 4096).decode()
 
     def rest(self) -> str:
@@ -76,8 +77,8 @@ def test_produce_says_that_it_reads_and_how_that_ends(raftlog: CommandLine, ten:
         assert terminal.rest() == "three\r\n"  # the terminal's own echo
 
 
-def test_consume_says_that_it_waits_where_nothing_is_there(raftlog: CommandLine, ten: str) -> None:
-    """Once, when all partitions are at their end; not behind records, which say enough, and not with -e."""
+def test_consume_says_that_it_waits_for_a_first_record(raftlog: CommandLine, ten: str) -> None:
+    """Once, when all partitions are at their end, and only before the first record. Not with -e."""
     hint = "waiting for new records; Ctrl-C ends"
     with at_terminal(raftlog, "consume", "-t", ten, "-o", "end") as terminal:
         terminal.read_until(hint)
@@ -91,7 +92,7 @@ def test_consume_says_that_it_waits_where_nothing_is_there(raftlog: CommandLine,
 
 
 def test_an_offset_beyond_the_end_is_said_to_be(raftlog: CommandLine, ten: str) -> None:
-    """The command would print nothing. Of many partitions the first is named; -q says nothing."""
+    """The command would be silent. Of many partitions the first is named; with -q none."""
     whole = ("consume", "-t", ten, "-e", "-o")
     ran = raftlog(*whole, "99", "-p", "1")
     said = f"raftlog: {ten} 1 ends at offset 10, before 99: reading from there\n"

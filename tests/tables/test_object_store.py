@@ -84,7 +84,7 @@ def test_iceberg_in_an_object_store_needs_a_catalog() -> None:
 def test_a_place_that_cannot_be_is_one_line_and_no_second_attempt(
     cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An object store without a login, and a file where a folder is to be; a process, whose libraries may write too."""
+    """An object store without a login, and a file where a folder is to be. No library writes beside."""
     for name in LOGIN:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
