@@ -80,7 +80,7 @@ REGRESSIONS: Final = (
     Regression("share-groups", 6.0, 3, "share-hand-leaves-the-lock"),
     Regression("share-groups", 6.0, 5, "share-hand-without-letters"),
     Regression("share-groups", 6.0, 1, "share-waits-for-removed"),
-    Regression("share-groups", 6.0, 1, "share-removed-refused"),
+    Regression("share-groups", 6.0, 2, "share-removed-refused"),
     Regression("share-groups", 6.0, 6, "share-surely-nothing"),
     Regression("schemas", 6.0, 1, "schemas-appended-anywhere"),
     Regression("schemas-truncated", 5.0, 1, "schemas-kept-past-log-start"),

@@ -99,6 +99,8 @@ socket.send.buffer.bytes socket.timeout.ms statistics.interval.ms sticky.partiti
 topic.blacklist topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms
 topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
 """
+NAME_MAX_CHARS: Final = 100
+"""The part of an unknown name that is compared with known names."""
 PASSED_OVER: Final = frozenset((*_OTHER_NAMES.split(), *HTTP_SETTINGS))
 """Names of librdkafka and of contexts that a file may have, and that have no effect here."""
 
@@ -122,9 +124,9 @@ def read_file(path: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise Failure(f"{path}: {reason}", exits.USAGE) from None
-    known = {*SHARED_SETTINGS, *PRODUCER_SETTINGS, *CONSUMER_SETTINGS}
-    if unknown := [name for name in found if name not in known | PASSED_OVER]:
-        raise Failure(f"{path}: {_unknown(unknown[0], SHARED_SETTINGS)}", exits.USAGE)
+    known = dict.fromkeys((*SHARED_SETTINGS, *PRODUCER_SETTINGS, *CONSUMER_SETTINGS))
+    if unknown := [name for name in found if name not in known and name not in PASSED_OVER]:
+        raise Failure(f"{path}: {_unknown(unknown[0], known, is_in_file=True)}", exits.USAGE)
     return {name: value for name, value in found.items() if name in known}
 
 
@@ -141,9 +143,18 @@ def _by_usual_names(settings: Mapping[str, str]) -> dict[str, str]:
     return {ALIASES.get(name, name): value for name, value in settings.items()}
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
+def _unknown(name: str, known: Collection[str], *, is_in_file: bool = False) -> str:
+    import difflib
+
     if name.startswith(("ssl.keystore.", "ssl.truststore.")):
         return f"{name}: only PEM files are read: ssl.certificate.location, ssl.key.location, ssl.ca.location"
+    if near := difflib.get_close_matches(name[:NAME_MAX_CHARS], known, n=1, cutoff=0.75):
+        return f"{name}: there is no such setting; did you mean {near[0]}?"
+    if is_in_file and "." not in name:  # as the first word of a file of another kind
+        return (
+            f"{name}: there is no such setting; such a file has lines of NAME=VALUE, as "
+            "bootstrap.servers=localhost:9092"
+        )
     return f"{name}: this command only knows {', '.join(known)}"
 
 

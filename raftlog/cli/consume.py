@@ -262,8 +262,8 @@ def _read_offsets(given: Sequence[str]) -> Range:
 class Assigned:
     """Partitions that the command line names, from a position on. Nothing is committed."""
 
-    def __init__(self, target: Target, source: Source, fetcher: Fetcher) -> None:
-        self._target, self._source, self._fetcher = target, source, fetcher
+    def __init__(self, target: Target, source: Source, fetcher: Fetcher, *, quiet: bool = False) -> None:
+        self._target, self._source, self._fetcher, self._quiet = target, source, fetcher, quiet
         self._begun = False
 
     def begin(self) -> bool:
@@ -292,7 +292,7 @@ class Assigned:
         return sorted(found.partitions)
 
     def _first_offsets(self, chosen: list[PartitionKey]) -> dict[PartitionKey, int]:
-        return first_offsets(self._fetcher, chosen, self._source.span)
+        return first_offsets(self._fetcher, chosen, self._source.span, quiet=self._quiet)
 
     def printed(self, at: PartitionKey, next_offset: int) -> None:
         """Note how far a partition is printed."""
@@ -308,9 +308,9 @@ class Stored(Assigned):
     """Named partitions, from a group's committed offsets on, which are committed without a membership."""
 
     def __init__(self, target: Target, source: Source, fetcher: Fetcher, *, quiet: bool = False) -> None:
-        super().__init__(target, source, fetcher)
+        super().__init__(target, source, fetcher, quiet=quiet)
         settings = target.settings
-        self._quiet, self._said = quiet, False
+        self._said = False
         self._group = source.group or settings.get("group.id", "")
         if not self._group:
             raise Failure("-o stored needs a group: add -X group.id=GROUP", exits.USAGE)
@@ -325,7 +325,7 @@ class Stored(Assigned):
         """
         span = self._source.span
         if span.start_ms is not None or span.position not in ("", "stored"):
-            return first_offsets(self._fetcher, chosen, span)
+            return first_offsets(self._fetcher, chosen, span, quiet=self._quiet)
         found = committed_offsets(self._target.cluster, self._group, chosen, stable=True)
         missing = [each for each in chosen if each not in found]
         if missing and self._fetcher.options.reset is None:
@@ -428,11 +428,16 @@ def _offsets(target: Target, source: Source, fetcher: Fetcher, *, quiet: bool) -
         return Shared(target, source, fetcher, quiet=quiet)
     if source.span.position == "stored":
         return Stored(target, source, fetcher, quiet=quiet)
-    return Assigned(target, source, fetcher)
+    return Assigned(target, source, fetcher, quiet=quiet)
 
 
-def first_offsets(fetcher: Fetcher, chosen: list[PartitionKey], span: Range) -> dict[PartitionKey, int]:
-    """Return where to begin in each partition: never outside what it holds. Raise KafkaError, Unreachable, Refused."""
+def first_offsets(
+    fetcher: Fetcher, chosen: list[PartitionKey], span: Range, *, quiet: bool
+) -> dict[PartitionKey, int]:
+    """Return where to begin in each partition: never outside what it holds. Raise KafkaError, Unreachable, Refused.
+
+    A line names a partition that ends before a given offset, as the command would be silent.
+    """
     if span.start_ms is not None:
         return fetcher.offsets_at(chosen, span.start_ms)
     if span.position in ("", "beginning"):
@@ -441,6 +446,13 @@ def first_offsets(fetcher: Fetcher, chosen: list[PartitionKey], span: Range) -> 
     if span.position == "end":
         return high
     low, offset = fetcher.offsets_at(chosen, EARLIEST), int(span.position)
+    short = [each for each in chosen if high[each] < offset]
+    if short and not quiet:
+        (topic, partition), more = short[0], f", and so do {len(short) - 1} more" if len(short) > 1 else ""
+        print(
+            f"raftlog: {topic} {partition} ends at offset {high[short[0]]}, before {offset}{more}: reading from there",
+            file=sys.stderr,
+        )
     return {
         each: max(low[each], min(high[each], offset if offset >= 0 else high[each] + offset))
         for each in chosen
@@ -460,6 +472,9 @@ class Reader:
     _printed: int = 0
     _code: int = 0
     _said_lost: bool = False
+    _ended: set[PartitionKey] = field(default_factory=set)
+    """Partitions whose end was reached once."""
+    _said_waiting: bool = False
 
     def run(self) -> int:
         """Print records; return the exit code. Raise Failure, KafkaError, Unreachable, Refused."""
@@ -543,6 +558,8 @@ class Reader:
     def _end(self, found: Fetched) -> None:
         if self.wanted.exit_at_end:
             self._going.discard(found.at)
+        else:
+            self._say_waiting(found)
         if self.wanted.verbose and found.is_first_end:
             sys.stdout.buffer.flush()
             end = ": exiting" if not self._going else ""
@@ -551,6 +568,15 @@ class Reader:
                 f"% Reached end of topic {topic} [{partition}] at offset {found.position}{end}",
                 file=sys.stderr,
             )
+
+    def _say_waiting(self, found: Fetched) -> None:
+        """Print once to a terminal that no record came yet, when all partitions are at their end."""
+        self._ended.add(found.at)
+        if self._said_waiting or self._printed or self.wanted.quiet or self.wanted.verbose:
+            return
+        if self._ended >= self.fetcher.positions.keys() and sys.stderr.isatty():
+            self._said_waiting = True
+            print("waiting for new records; Ctrl-C ends", file=sys.stderr)
 
     def _fail(self, at: PartitionKey, error: KafkaError) -> int | None:
         """Report an error of a partition; return the exit code, unless the command carries on after errors."""

@@ -189,7 +189,7 @@ def reset(
     )
     if not topic_partitions:
         raise Failure(f"group {name} has no committed offsets: name topics with --topic", exits.NOT_FOUND)
-    planned = plan(target, topic_partitions, read_to, rule)
+    planned = plan(target, topic_partitions, read_to, rule, is_final=execute)
     if execute:
         move(target, name, planned)
     rows = [

@@ -28,6 +28,8 @@ HAS_MEMBERS: Final = (
     StaleMemberEpoch,
 )
 """What a coordinator answers to a commit from outside of a group with members."""
+SHOWN: Final = 3
+"""Partitions that an error names."""
 AT_ONCE: Final = 5_000
 """Offsets that are committed by one request; a raftlog broker takes 10,000."""
 
@@ -47,11 +49,18 @@ def plan(
     topic_partitions: Sequence[PartitionKey],
     committed: Mapping[PartitionKey, int],
     rule: tuple[str, Any],
+    *,
+    is_final: bool = False,
 ) -> dict[PartitionKey, int]:
-    """Return the new offset of each partition, within its log; adjustments are reported. Raise Failure."""
+    """Return the new offset of each partition, within its log; adjustments are reported. Raise Failure.
+
+    If it `is_final`, an offset beyond the ends of all partitions is a Failure.
+    """
     name, value = rule
     first = offsets_at(target, topic_partitions, EARLIEST)
     end = offsets_at(target, topic_partitions, LATEST)
+    if is_final and name == "offset":
+        _check_ends(topic_partitions, value, end)
     times: dict[PartitionKey, int] = {}
     if name in ("datetime", "duration"):
         times = offsets_at(target, topic_partitions, _moment_ms(name, value))
@@ -65,6 +74,18 @@ def plan(
         "duration": lambda tp: times[tp] if times[tp] >= 0 else end[tp],
     }
     return {tp: _within(tp, wanted[name](tp), first[tp], end[tp]) for tp in topic_partitions}
+
+
+def _check_ends(
+    topic_partitions: Sequence[PartitionKey], wanted: int, end: Mapping[PartitionKey, int]
+) -> None:
+    """Raise Failure if all partitions end before an offset: it is mistyped."""
+    if all(end[tp] < wanted for tp in topic_partitions):
+        shown = topic_partitions[:SHOWN]
+        ends = ", ".join(f"{topic} {number} ends at {end[topic, number]}" for topic, number in shown)
+        left = len(topic_partitions) - SHOWN
+        more = f", and {left} more end before it" if left > 0 else ""
+        raise Failure(f"--to-offset {wanted}: {ends}{more}; no offset was changed")
 
 
 def _moment_ms(rule: str, value: str) -> int:

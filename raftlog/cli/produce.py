@@ -96,6 +96,8 @@ def send(
             sender.send_files(whole, shape.key)
         else:
             source = files[0] if lines and files else None
+            if source is None and sender.reports and sys.stdin.isatty():
+                print("reading records from this terminal, one per line; Ctrl-D ends", file=sys.stderr)
             with ended_by_signals(), _source(source, quiet, sender) as read:
                 for count_read, each in enumerate(messages(read, shape.delimiter, limit), 1):
                     sender.send(*shape.key_and_value(each))

@@ -24,10 +24,10 @@ from raftlog.cli.http_command import api_of
 from raftlog.cli.kcat.format import BY_GUID_ALONE, Record
 from raftlog.cli.printable import printable
 from raftlog.cli.target import Target
-from raftlog.schemas.errors import SCHEMA_NOT_FOUND, SchemaError
+from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.formats import demand_package, format_of
 from raftlog.schemas.payloads import BY_GUID, FRAMES, SCHEMA_HEADERS, Undecodable, check_json, is_framed
-from raftlog.schemas.registered import RegisteredSchema, read_registered
+from raftlog.schemas.registered import NotARegistry, RegisteredSchema, read_registered, schema_in
 from raftlog.schemas.schema import KINDS
 
 Result = TypeVar("Result")
@@ -164,11 +164,10 @@ def decoder_of(target: Target, url: str, fields: Collection[str]) -> RegistryDec
         api.user, api.only_over_tls = login, False
 
     def ask(path: str) -> Any:
-        found = api.ask("GET", path, accepted=NOT_FOUND)
-        is_error = isinstance(found, dict) and "error_code" in found
-        if is_error and found["error_code"] != SCHEMA_NOT_FOUND and path.startswith("/schemas"):
-            raise Failure(f"the schema registry returns no schemas: {found.get('message', '')}")
-        return None if is_error else found
+        try:
+            return schema_in(api.ask("GET", path, accepted=NOT_FOUND), path)
+        except NotARegistry as error:
+            raise Failure(f"the schema registry returns no schemas: {error}") from None
 
     return RegistryDecoder(ask, fields)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
@@ -22,6 +25,16 @@ schema = noun("List, show, register, check and delete the schemas of the registr
 
 KINDS: Final = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 """Types of schemas by the endings of their files."""
+
+FAULT: Final = re.compile(
+    r"\{errorType:'(\w+)', description:'(.*?)(?: \(field ([\w.]+)\))?', additionalInfo:'(.*?)'\}",
+    re.DOTALL,
+)
+"""A fault in a message of a registry: kind, place, name of the field, and what is wrong there."""
+TYPES: Final = re.compile(r"reader type: (.*) not compatible with writer type: (.*)")
+LEVEL: Final = re.compile(r"\(compatibility (\w+)\)")
+MOST_VERSIONS: Final = 10
+"""Versions that an error names."""
 
 Subject = Annotated[str, typer.Argument(metavar="SUBJECT", callback=not_empty)]
 File = Annotated[
@@ -77,7 +90,8 @@ def get(
     if subject.isascii() and subject.isdigit():
         found = {"id": int(subject), **api.ask("GET", f"/schemas/ids/{subject}")}
     else:
-        found = api.ask("GET", f"{_at(subject)}/versions/{quote(version, safe='')}")
+        with _explained(api, subject, version):
+            found = api.ask("GET", f"{_at(subject)}/versions/{quote(version, safe='')}")
     if form is not Form.TABLE:
         print_object(found, form)
         return
@@ -117,7 +131,9 @@ def register(
     form: Form,
 ) -> None:
     """Register a schema as the next version of a subject. The same schema again is the version that it was."""
-    found = api.ask("POST", f"{_at(subject)}/versions", _body(path, kind, references or []))
+    body = _body(path, kind, references or [])
+    with _explained(api, subject, path=path):
+        found = api.ask("POST", f"{_at(subject)}/versions", body)
     print_object({"subject": subject, "version": found["version"], "id": found["id"]}, form)
 
 
@@ -130,18 +146,28 @@ def check(
     kind: Type = "",
     references: References = None,
     version: VersionOption = "",
+    new: Annotated[bool, typer.Option("--new", help="the subject may be without versions")] = False,
 ) -> int:
-    """Check whether a schema may follow the versions of a subject, without registering it. Exits 1 if it may not."""
+    """Check whether a schema may follow the versions of a subject, without registering it.
+
+    Exits 1 if it may not, and 3 if the subject has no versions: it may be misspelled.
+    """
     at = f"/compatibility{_at(subject)}/versions"
     if version:
         at += f"/{quote(version, safe='')}"
-    found = api.ask("POST", f"{at}?verbose=true", _body(path, kind, references or []))
-    if found["is_compatible"]:
+    body = _body(path, kind, references or [])
+    with _explained(api, subject, version, path):
+        found = api.ask("POST", f"{at}?verbose=true", body)
+    if not found["is_compatible"]:
+        raise _incompatible(subject, path, "; ".join(found.get("messages") or ()))
+    if version or _versions_of(api, subject):
         print(f"{subject}: compatible")
         return exits.OK
-    for message in found.get("messages") or ["incompatible"]:
-        print(f"raftlog: {printable(subject)}: {printable(message)}", file=sys.stderr)
-    return exits.FAILED
+    first = f"{subject} has no versions, so any schema may be its first"
+    if not new:
+        raise Failure(f"{first}; if it is new, say --new", exits.NOT_FOUND)
+    print(first)
+    return exits.OK
 
 
 @http_verb(schema, "delete", service=SCHEMA_REGISTRY)
@@ -156,7 +182,8 @@ def delete(
 ) -> None:
     """Delete a subject, or one version. Its ids stay readable until it is deleted with --permanent too."""
     at = _at(subject) + (f"/versions/{quote(version, safe='')}" if version else "")
-    found = api.ask("DELETE", f"{at}?permanent={_flag(permanent)}")
+    with _explained(api, subject, version):
+        found = api.ask("DELETE", f"{at}?permanent={_flag(permanent)}")
     numbers = found if isinstance(found, list) else [found]
     how = "deleted permanently" if permanent else "deleted"
     print(f"{subject} {', '.join(f'version {each}' for each in numbers)} {how}")
@@ -181,6 +208,58 @@ def compatibility(
     print(api.ask("GET", f"{at}?defaultToGlobal=true")["compatibilityLevel"])
 
 
+@contextmanager
+def _explained(api: HttpApi, subject: str, version: str = "", path: Path | None = None) -> Iterator[None]:
+    """Raise the failures of a request about a version, or a schema in a file, as failures that name them."""
+    try:
+        yield
+    except Failure as failure:
+        if failure.code == exits.EXISTS and path is not None:  # 409, its only meaning
+            raise _incompatible(subject, path, str(failure)) from None
+        if failure.code == exits.FAILED and path is not None:
+            raise Failure(f"{path}: {failure}", failure.code) from None
+        there = _versions_of(api, subject) if failure.code == exits.NOT_FOUND and version else []
+        if not there:
+            raise
+        known = f"{', '.join(map(str, there[-MOST_VERSIONS:]))}"
+        these = f"its newest versions are {known}" if len(there) > MOST_VERSIONS else f"it has {known}"
+        raise Failure(f"subject {subject} has no version {version}: {these}", exits.NOT_FOUND) from None
+
+
+def _versions_of(api: HttpApi, subject: str) -> list[int]:
+    """Return the versions of a subject, none if there is no such subject. Raise Failure."""
+    try:
+        found: list[int] = api.ask("GET", f"{_at(subject)}/versions")
+    except Failure as failure:
+        if failure.code != exits.NOT_FOUND:
+            raise
+        return []
+    return found
+
+
+def _incompatible(subject: str, path: Path, said: str) -> Failure:
+    """Return the failure for an incompatible schema, with a line for each fault in what a registry said."""
+    faults = list(dict.fromkeys(_line_of(*found) for found in FAULT.findall(said)))
+    level = LEVEL.search(said)
+    where = f"{path} is incompatible with an earlier version of {subject}"
+    where += f" (compatibility {level[1]})" if level else ""
+    return Failure(
+        where if faults or not said else f"{where}: {said}", details=[f"  {each}" for each in faults]
+    )
+
+
+def _line_of(kind: str, where: str, field: str, detail: str) -> str:
+    """Return a fault of a registry's message as a line for people."""
+    if not where.startswith("at "):  # Confluent's registry has a sentence there
+        return f"{where}: {detail}"
+    place = f"field {field}" if field else where.removeprefix("at ")
+    if kind == "READER_FIELD_MISSING_DEFAULT_VALUE":
+        return f"{place}: one schema has it, without a default, and the other lacks it"
+    if kind == "TYPE_MISMATCH" and (types := TYPES.fullmatch(detail)):
+        return f"{place}: {types[2]} cannot be read as {types[1]}"
+    return f"{place}: {kind.replace('_', ' ').lower()}: {detail}"
+
+
 def _at(subject: str) -> str:
     return f"/subjects/{quote(subject, safe='')}"
 
@@ -197,9 +276,10 @@ def _body(path: Path, kind: str, references: list[str]) -> dict[str, Any]:
         )
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Failure(f"{path}: {reason}", exits.USAGE) from None
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror or error}", exits.USAGE) from None
+    except UnicodeDecodeError as error:
+        raise Failure(f"{path}: it is not text: byte {error.start} does not fit UTF-8", exits.USAGE) from None
     return {"schema": text, "schemaType": found, "references": [_reference(each) for each in references]}
 
 

@@ -114,7 +114,7 @@ def reset(
     named = [tp for each in topics or [] for tp in read_topic_partition(target, each)] or sorted(there)
     if not named:
         raise Failure(f"share group {name} has no offsets: name topics with --topic", exits.NOT_FOUND)
-    planned = plan(target, named, {}, rule)
+    planned = plan(target, named, {}, rule, is_final=execute)
     code = _move(target, name, planned) if execute else exits.OK
     rows = [
         {"topic": topic, "partition": number, "start_offset": there.get(tp, (None,))[0], "new_offset": to}

@@ -144,8 +144,23 @@ class Tree(TyperGroup):
         return code
 
 
+def _message_of(error: Any) -> str:
+    """Return the message of an error, for an unknown option with the nearest option of the command."""
+    name = getattr(error, "option_name", None)
+    if not hasattr(error, "possibilities") or not name or error.ctx is None:
+        return str(error.format_message())
+    import difflib
+
+    known = [each for option in error.ctx.command.params for each in (*option.opts, *option.secondary_opts)]
+    near = [each for each in known if each.startswith("-") and each.lower() == name.lower()]
+    near += difflib.get_close_matches(
+        name, [each for each in known if each.startswith("--")], n=1, cutoff=0.7
+    )
+    return str(error.message) + (f". Did you mean {near[0]}?" if near else "")
+
+
 def _refuse(error: Any) -> int:
-    message = error.format_message().replace("Value error, ", "")
+    message = _message_of(error).replace("Value error, ", "")
     if message.startswith("Usage:"):  # a group without a command: the message is its help
         print(message, file=sys.stderr)
         return exits.USAGE

@@ -49,6 +49,10 @@ class Decoder:
         self._registry = Registry(registry, wait)
         self._values = Values(self._registry)
 
+    def check_registry(self) -> None:
+        """Raise RegistryFailed if no schema registry is at the address."""
+        self._registry.check()
+
     def begin(self, type_: pa.DataType) -> None:
         """Take over the fields that the column of a table has. Raise Misfit if it is of bytes."""
         self._values.begin(type_)
@@ -101,6 +105,9 @@ class KnownSchemas:
 
     def __init__(self, schemas: Mapping[int, RegisteredSchema]) -> None:
         self._schemas = schemas
+
+    def check(self) -> None:
+        """Do nothing: the driver has asked."""
 
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         return self._schemas.get(schema_id)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raftlog.schemas.errors import invalid_schema, too_large
 from raftlog.schemas.json_texts import canonical_json, check_shape, loaded, minified
@@ -213,12 +213,70 @@ def incompatibilities(reader: Any, writer: Any) -> list[str]:
         raise too_large("its types refer to each other too deeply to be compared") from None
     if result.compatibility is not SchemaCompatibilityType.incompatible:
         return []
-    kinds = list(dict.fromkeys(each.name.upper() for each in result.incompatibilities))
-    places, reasons = (sorted(each)[:MOST_MESSAGES] for each in (result.locations, result.messages))
-    return [
-        f"{{errorType:'{', '.join(kinds)}', description:'at {', '.join(places)}', "
-        f"additionalInfo:'{'; '.join(reasons)}'}}"
-    ]
+    return [each.text() for each in sorted(result.messages)[:MOST_MESSAGES]]
+
+
+class _Fault(NamedTuple):
+    """A reason why records cannot be read."""
+
+    where: str
+    """The path in the reader's schema."""
+    kind: str
+    detail: str
+    field: str
+    """The names of the fields around it, with dots between; "" outside of any."""
+
+    def text(self) -> str:
+        """Return it in the form of Confluent's registry, with the field's name beside the path."""
+        named = f" (field {self.field})" if self.field else ""
+        return f"{{errorType:'{self.kind}', description:'at {self.where}{named}', additionalInfo:'{self.detail}'}}"
+
+
+class _Index(str):
+    """The number of a field, as a part of a path, with the field's name."""
+
+    name: str
+
+    def __new__(cls, number: int, name: str) -> _Index:
+        found = super().__new__(cls, number)
+        found.name = name
+        return found
+
+
+def _separated(result: Any, location: list[str]) -> Any:
+    """Let the messages of a result be faults: the package has sets of kinds, places and messages, without pairs."""
+    field = ".".join(each.name for each in location if isinstance(each, _Index))
+    for message in [each for each in result.messages if not isinstance(each, _Fault)]:
+        where = "/".join(location)[1:] or "/"
+        if len(result.locations) == 1:
+            (where,) = result.locations
+        fault = _Fault(where, result.incompatibilities[0].name.upper(), message, field)
+        result.messages = result.messages - {message} | {fault}
+    return result
+
+
+def _compare_named(
+    reader: Any, writer: Any, location: list[str], compare_fields: Callable[[Any, Any, list[str]], Any]
+) -> Any:
+    """Return the result of two records, enums or fixed types."""
+    from avro.compatibility import (
+        check_fixed_size,
+        check_reader_enum_contains_writer_enum,
+        check_schema_names,
+        merge,
+    )
+
+    if reader.type == "record":
+        rest = compare_fields(reader, writer, location)
+    elif reader.type == "fixed":
+        rest = check_fixed_size(reader, writer, location)
+    else:
+        rest = check_reader_enum_contains_writer_enum(reader, writer, location)
+        if rest.messages:  # a set as text, in any order
+            missing = sorted(set(writer.symbols) - set(reader.symbols))
+            rest.messages = {", ".join(missing[:MOST_MESSAGES])}
+    name = check_schema_names(reader, writer, location)
+    return merge(_separated(name, location), _separated(rest, location))
 
 
 @lru_cache(maxsize=1)
@@ -250,11 +308,15 @@ def _checker_class() -> type[Any]:
                 if len(self.compared) >= MAX_STEPS:
                     raise too_large(f"comparing it takes more than {MAX_STEPS} steps")
                 self.compared[pair] = CompatibleResult
-                found = self.calculate_compatibility(
-                    reader, writer, [*(location or []), reference_token or "/"]
-                )
-                self.compared[pair] = found
+                place = [*(location or []), reference_token or "/"]
+                self.compared[pair] = self.calculate_compatibility(reader, writer, place)
             return self.compared[pair]
+
+        def calculate_compatibility(self, reader: Any, writer: Any, location: list[str]) -> Any:
+            """Return the result of a pair of types. Its messages are faults."""
+            if reader.type == writer.type and reader.type in ("record", "enum", "fixed"):
+                return _compare_named(reader, writer, location, self.check_reader_writer_record_fields)
+            return _separated(super().calculate_compatibility(reader, writer, location), location)
 
         def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
             """Return the results of the fields, up to so many that do not fit: the package copies all for each."""
@@ -264,7 +326,8 @@ def _checker_class() -> type[Any]:
             if self.fields > MAX_FIELDS:
                 raise too_large(f"comparing it takes more than {MAX_FIELDS} fields")
             for number, field in enumerate(reader.fields):
-                found = self.compare_field(field, written, writer, [*location, "fields", str(number)])
+                place = [*location, "fields", _Index(number, field.name)]
+                found = self.compare_field(field, written, writer, place)
                 misfits += found.compatibility is SchemaCompatibilityType.incompatible
                 result = merge(result, found)
                 if misfits >= MOST_MESSAGES:
@@ -284,6 +347,6 @@ def _checker_class() -> type[Any]:
             if field.type.type == "enum" and field.type.props.get("default"):
                 return self.get_compatibility(field.type, writer, "type", location)
             kind = SchemaIncompatibilityType.reader_field_missing_default_value
-            return incompatible(kind, field.name, location)
+            return _separated(incompatible(kind, field.name, location), location)
 
     return BoundedChecker

@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchEr
 
 from raftlog.tables import patience
 from raftlog.tables.progress import NO_EPOCH, Attempt, Head, Source
-from raftlog.tables.table import Conflict, StoreFailed
+from raftlog.tables.table import Conflict, NoLogin, StoreFailed
 
 SOURCE: Final = "raftlog.source"
 """The table property that names the topic."""
@@ -31,6 +31,8 @@ TARGET_BYTES: Final = 128 << 20
 """The size of files after small files are merged."""
 RETRIES: Final = 0
 """deltalake would try a commit again on top of a newer version."""
+NO_LOGIN: Final = ("error occurred while loading credentials", "no credentials found in chain")
+"""What it says of a store without a login, after it looked for one in all places."""
 _FILES: Final = WriterProperties(compression="ZSTD")
 _DECORATION: Final = re.compile(r"\x1b\[\d+m|↳")
 
@@ -61,7 +63,7 @@ class DeltaBackend:
             return None
         except (DeltaError, OSError) as error:
             self._table = None
-            raise StoreFailed(_words(error)) from error
+            raise _failed(error) from error
 
     def columns(self) -> pa.Schema:
         """Return the columns of the version that was read last."""
@@ -74,7 +76,7 @@ class DeltaBackend:
         try:
             return self._table.to_pyarrow_table(columns=list(columns), filters=[("offset", ">=", offset)])
         except (DeltaError, OSError) as error:
-            raise StoreFailed(_words(error)) from error
+            raise _failed(error) from error
 
     def create(self, source: Source) -> None:
         """Make the table, without records. Raise Conflict, StoreFailed."""
@@ -89,7 +91,7 @@ class DeltaBackend:
                 commit_properties=CommitProperties(max_commit_retries=RETRIES),
             )
         except (DeltaError, OSError) as error:  # a table that another writer made is found by the next load
-            raise StoreFailed(_words(error)) from error
+            raise _failed(error) from error
 
     def append(self, head: Head, attempt: Attempt, rows: pa.Table) -> None:
         """Commit rows, epoch and offsets as the version after this head. Raise Conflict, StoreFailed."""
@@ -119,7 +121,7 @@ class DeltaBackend:
         except SchemaMismatchError:
             raise
         except (DeltaError, OSError) as error:
-            raise StoreFailed(_words(error)) from error
+            raise _failed(error) from error
 
     def tidy(self) -> Mapping[str, Any]:
         """Merge small files, and delete files that no version of the last week needs. Raise StoreFailed."""
@@ -128,7 +130,7 @@ class DeltaBackend:
             merged = table.optimize.compact(target_size=TARGET_BYTES, writer_properties=_FILES)
             deleted = table.vacuum(dry_run=False)
         except (DeltaError, OSError) as error:
-            raise StoreFailed(_words(error)) from error
+            raise _failed(error) from error
         return {
             "merged": merged["numFilesRemoved"],
             "into": merged["numFilesAdded"],
@@ -197,6 +199,17 @@ def _moves(attempt: Attempt) -> dict[str, list[int | None]]:
         for partition, end in sorted(attempt.end.items())
         if attempt.start.get(partition) != end
     }
+
+
+def _failed(error: Exception) -> StoreFailed:
+    """Return the failure for an error of the store. deltalake has a type for all of them."""
+    words = _words(error)
+    if any(each in words for each in NO_LOGIN):
+        return NoLogin(
+            "no login for the object store was found: set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, or "
+            f"AWS_PROFILE ({words})"
+        )
+    return StoreFailed(words)
 
 
 def _words(error: Exception) -> str:

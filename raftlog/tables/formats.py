@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -61,6 +62,15 @@ class Place:
             return str(folder) if self.format is Format.DELTA else f"file://{folder}"
         return f"{self.to.rstrip('/')}/{topic}"
 
+    def check(self, topic: str) -> None:
+        """Raise ValueError if a file is where the folder of a topic's table is to be."""
+        if not self.is_folder:
+            return
+        folder = Path(self.to.removeprefix("file://")).resolve() / topic
+        for each in (folder, *folder.parents):
+            if each.is_file():
+                raise ValueError(f"--to {self.to}: {each} is a file, and tables are folders")
+
 
 def open_destination(place: Place, topic: str, registry: str = "") -> Destination:
     """Return a topic's table, which need not be there, with values by the schemas of a registry if there is a URL.
@@ -84,7 +94,9 @@ def open_destination(place: Place, topic: str, registry: str = "") -> Destinatio
 def open_table(place: Place, name: str, schema: pa.Schema) -> Table:
     """Return the table of a name, with the columns that it is to have. Raise ImportError, StoreFailed, ValueError."""
     where = place.where(name)
+    place.check(name)
     if place.format is Format.DELTA:
+        os.environ.setdefault("RUST_LOG", "error")  # of its warnings the errors say what counts
         from raftlog.tables.delta import DeltaBackend
 
         return DeltaBackend(where, schema)

@@ -144,6 +144,9 @@ class Job:
     def run(self) -> None:
         """Append until the end or a stop. Raise TableError, KafkaError, Unreachable, Refused."""
         try:
+            for destination in self._tables.values():
+                if destination.values is not None:
+                    destination.values.check_registry()
             for topic, destination in self._tables.items():
                 self._feeds[topic] = self._begin(topic, destination)
             self._assign()

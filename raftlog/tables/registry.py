@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from raftlog.schemas.registered import RegisteredSchema, read_registered
+from raftlog.schemas.registered import NotARegistry, RegisteredSchema, read_registered, schema_in
 from raftlog.tables.progress import TableError
 
 __all__ = ["RegisteredSchema", "Registry", "RegistryFailed"]
@@ -19,6 +20,8 @@ ATTEMPTS: Final = 8
 PAUSE_S: Final = 0.1
 """The first pause between two attempts; it doubles."""
 NOT_FOUND: Final = 404
+UNUSED_ID: Final = (1 << 31) - 1
+"""The last id that registries give. They say that they do not have it, which no other service says."""
 MAX_BYTES: Final = 16 << 20
 
 
@@ -41,33 +44,59 @@ class Registry:
         self._wait = wait
         self._known: dict[int, RegisteredSchema | None] = {}
 
+    def check(self) -> None:
+        """Raise RegistryFailed if no schema registry is at the address."""
+        self._ask(f"/schemas/ids/{UNUSED_ID}")
+
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Return the schema of an id, None if there is none. Raise RegistryFailed."""
         if schema_id not in self._known:
             found = self._ask(f"/schemas/ids/{schema_id}")
-            self._known[schema_id] = None if found is None else read_registered(found, self._ask)
+            try:
+                self._known[schema_id] = None if found is None else read_registered(found, self._ask)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                raise RegistryFailed(
+                    f"the schema registry at {self._base} fails: the references of schema {schema_id} are none"
+                ) from None
         return self._known[schema_id]
 
     def forget_unknown(self) -> None:
         """Look ids up again that were not known: a producer may have registered them since."""
         self._known = {number: schema for number, schema in self._known.items() if schema is not None}
 
-    def _ask(self, path: str) -> Any:
-        """Return a response's body, None for 404. Raise RegistryFailed after several attempts."""
+    def _ask(self, path: str) -> dict[str, Any] | None:
+        """Return what is registered, None if the registry says that it does not have it.
+
+        Raise RegistryFailed: at once for what no registry answers, otherwise after several attempts.
+        """
         failure = ""
         for number in range(ATTEMPTS):
             if number:
                 self._wait(PAUSE_S * 2 ** (number - 1))
-            request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310 - checked above
             try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310 - as above
-                    return json.loads(response.read(MAX_BYTES))
+                return schema_in(self._body(path), path)
+            except NotARegistry as error:
+                failure = f"{error}; is --registry the address of a schema registry?"
+                break
             except urllib.error.HTTPError as error:
-                if error.code == NOT_FOUND:
-                    return None
                 failure = f"{error.code} {error.reason}"
                 if error.code < 500:
                     break
-            except (OSError, ValueError) as error:
+            except (OSError, http.client.HTTPException) as error:
                 failure = str(getattr(error, "reason", error))
         raise RegistryFailed(f"the schema registry at {self._base} fails: {failure}")
+
+    def _body(self, path: str) -> Any:
+        """Return the body of a response, also if its status is 404. Raise NotARegistry, HTTPError, OSError."""
+        request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310 - checked above
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310 - as above
+                content = response.read(MAX_BYTES)
+        except urllib.error.HTTPError as error:
+            if error.code != NOT_FOUND:
+                raise
+            content = error.read(MAX_BYTES)
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise NotARegistry(f"its answer to {path} is not JSON") from None

@@ -24,6 +24,10 @@ class StoreFailed(Exception):
     """The store or catalog failed. A commit under way may have happened."""
 
 
+class NoLogin(StoreFailed):
+    """No login for the store was found. Before the table was read, a second attempt is of no use."""
+
+
 class Table(Protocol):
     """One table. All methods raise StoreFailed."""
 

@@ -26,6 +26,9 @@ UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 class Schemas(Protocol):
     """Schemas by their ids, such as a registry."""
 
+    def check(self) -> None:
+        """Raise RegistryFailed if they cannot be read."""
+
     def schema(self, schema_id: int) -> RegisteredSchema | None:
         """Return the schema of an id, None if there is none. Raise RegistryFailed."""
 
@@ -79,6 +82,10 @@ class Values:
     def begin(self, type_: pa.DataType) -> None:
         """Take over the column that a table has. Raise Misfit if it is of bytes."""
         self.type = merged(self.type, plain(type_), "value")
+
+    def check_registry(self) -> None:
+        """Raise RegistryFailed if no schema registry is at the address."""
+        self._registry.check()
 
     def look_again(self) -> None:
         """Ask the registry again for ids that it did not know."""

@@ -18,7 +18,7 @@ from raftlog.tables.progress import (
     judge,
     next_attempt,
 )
-from raftlog.tables.table import Conflict, StoreFailed, Table
+from raftlog.tables.table import Conflict, NoLogin, StoreFailed, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,11 +143,17 @@ class TableWriter:
             raise TableError(f"{self.table.where}: an acknowledged commit is not in the table")
 
     def _attempts(self) -> Iterator[int]:
-        """Yield the number of each attempt, with a pause between two. Raise Unsettled after the last."""
+        """Yield the number of each attempt, with a pause between two. Raise Unsettled after the last.
+
+        A login that was missing from the start ends them. A login that was found before may be away for a while.
+        """
         for number in range(ATTEMPTS):
             if number:
+                if isinstance(self._failure, NoLogin) and not self.head.version:
+                    break
                 if isinstance(self._failure, StoreFailed):
                     self._say(f"{self._failure}; trying again ({number + 1} of {ATTEMPTS})")
                 self._wait(PAUSE_S * 2 ** (number - 1))
             yield number
-        raise Unsettled(f"{self.table.where}: {self._failure}")
+        failure, self._failure = self._failure, None
+        raise Unsettled(f"{self.table.where}: {failure}")

@@ -323,8 +323,16 @@ def test_the_command_line_registers_checks_shows_and_deletes(
     assert found["version"] == 1
     assert command("schema", "check", subject, str(aged)).stdout == f"{subject}: compatible\n"
     refused = command("schema", "check", subject, str(nameless))
-    assert refused.returncode == 1
-    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in refused.stderr
+    line = "field key: one schema has it, without a default, and the other lacks it"
+    head = f"raftlog: {nameless} is incompatible with an earlier version of {subject}"
+    assert (refused.returncode, refused.stderr) == (1, f"{head}\n  {line}\n")
+    refused = command("schema", "register", subject, str(nameless))
+    assert (refused.returncode, refused.stderr) == (1, f"{head} (compatibility BACKWARD)\n  {line}\n")
+    unknown = f"{subject}-unknown has no versions, so any schema may be its first"
+    check = ("schema", "check", f"{subject}-unknown", str(user))
+    assert command(*check, "--new").stdout == f"{unknown}\n"
+    ran = command(*check)
+    assert (ran.returncode, ran.stdout) == (3, "") and unknown in ran.stderr
     assert (
         command("schema", "register", subject, "-", "--type", "avro", stdin=USER_AGED.encode()).returncode
         == 0
@@ -341,6 +349,19 @@ def test_the_command_line_registers_checks_shows_and_deletes(
     assert command("schema", "delete", subject, "--version", "1").stdout == f"{subject} version 1 deleted\n"
     missing = command("schema", "get", f"{subject}-unknown")
     assert (missing.returncode, "not found" in missing.stderr) == (3, True)
+    for words in (("get", subject), ("check", subject, str(user)), ("delete", subject)):
+        missing = command("schema", *words, "--version", "9")
+        assert missing.returncode == 3, missing.stderr
+        assert f"subject {subject} has no version 9: it has 2" in missing.stderr
+    nameless.write_text('{"type": "recrd", "name": "R"}')
+    for verb in ("register", "check"):
+        invalid = command("schema", verb, subject, str(nameless))
+        assert invalid.returncode == 1 and f"{nameless}: the schema is invalid" in invalid.stderr
+    nameless.write_bytes(b'"\xff"')
+    assert (
+        f"{nameless}: it is not text: byte 1 does"
+        in command("schema", "check", subject, str(nameless)).stderr
+    )
     wrong = command("schema", "register", subject, str(user.rename(tmp_path / "user.txt")))
     assert wrong.returncode == 2 and "--type" in wrong.stderr
 

@@ -49,6 +49,8 @@ def test_an_option_must_have_an_effect_on_the_command() -> None:
         with pytest.raises(Failure, match=f"-X {name}: this command only knows bootstrap.servers") as refused:
             checked_options([f"{name}=a secret"], ())
         assert refused.value.code == exits.USAGE and "a secret" not in str(refused.value)
+    with pytest.raises(Failure, match=r"^-X linger: there is no such setting; did you mean linger\.ms\?$"):
+        checked_options(["linger=3"], PRODUCER_SETTINGS)
 
 
 def test_a_file_may_serve_other_programs_but_not_with_a_security_setting_that_is_not_known(
@@ -61,6 +63,11 @@ def test_a_file_may_serve_other_programs_but_not_with_a_security_setting_that_is
     for line, said in (
         ("sasl.kerberos.service.name=kafka", "sasl.kerberos.service.name: this command only knows"),
         ("ssl.keystore.location=/store.p12", "ssl.keystore.location: only PEM files are read"),
+        ("sasl.usrname=u", "sasl.usrname: there is no such setting; did you mean sasl.username"),
+        (
+            "from raftlog import read",
+            "client.conf: from: there is no such setting; such a file has lines of NAME=",
+        ),
     ):
         file.write_text(f"{line}\n")
         with pytest.raises(Failure, match=said):

@@ -15,8 +15,9 @@ from google.protobuf import timestamp_pb2
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import HttpApi
 from raftlog.cli.kcat.format import Record
-from raftlog.cli.registry_decoder import MAX_SCHEMAS, RegistryDecoder
+from raftlog.cli.registry_decoder import MAX_SCHEMAS, RegistryDecoder, decoder_of
 from raftlog.cli.target import Target
 from raftlog.client.producer import ALL, Producer
 from raftlog.records.batch import new_record
@@ -172,7 +173,11 @@ def test_a_registry_that_is_away_costs_a_line_and_no_record(
 
 
 def test_an_address_that_is_no_registry_says_so(
-    raftlog: CommandLine, served: AdminCluster, registry: SchemaRegistryClient, name: str
+    raftlog: CommandLine,
+    served: AdminCluster,
+    registry: SchemaRegistryClient,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another HTTP service returns 404, too: no id is said to be unknown for that."""
     write(raftlog, name, (None, avro(registry, name, {"name": "Ada"}), {}))
@@ -182,6 +187,11 @@ def test_an_address_that_is_no_registry_says_so(
     ran = raftlog("consume", "-t", name, "-e", "-s", "registry", "-r", "here")
     assert (ran.returncode, ran.stdout) == (exits.USAGE, "")
     assert "--registry here: expected http://HOST:PORT" in ran.stderr
+    decoder = decoder_of(Target(raftlog.bootstrap), served.admin_url(1), ("value",))
+    for body in ({"detail": "Not Found"}, {"error_code": 404}, [], None):
+        monkeypatch.setattr(HttpApi, "ask", lambda *_, body=body, **_accepted: body)
+        with pytest.raises(Failure, match="returns no schemas: it has no schema registry's answer"):
+            decoder._ask("/schemas/ids/1")
 
 
 def test_a_share_group_decodes_and_acknowledges(

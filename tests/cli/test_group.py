@@ -78,6 +78,19 @@ def test_an_offset_beyond_the_end_is_the_end_and_said_to_be(raftlog: CommandLine
     assert "there is no group new yet" in ran.stderr
 
 
+@pytest.mark.parametrize("noun", ["group", "share-group"])
+def test_no_offset_is_moved_beyond_all_ends(raftlog: CommandLine, ten: str, noun: str) -> None:
+    """An offset that some partitions have is moved to the end of the others, with a line for each."""
+    name = f"{noun}-{ten}"
+    reset = (noun, "reset", name, "-t", ten, "--execute", "--to-offset")
+    ran = raftlog(*reset, "11")
+    assert (ran.returncode, ran.stdout) == (exits.FAILED, "")
+    ends = f"{ten} 0 ends at 0, {ten} 1 ends at 10"
+    assert ran.stderr == f"raftlog: --to-offset 11: {ends}; no offset was changed\n"
+    ran = raftlog(*reset, "10")
+    assert ran.returncode == exits.OK and f"{ten} 0 has offsets 0 to 0, not 10: 0 instead" in ran.stderr
+
+
 def test_more_partitions_than_one_request_commits_are_reset(
     raftlog: CommandLine, ten: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

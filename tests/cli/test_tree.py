@@ -40,6 +40,18 @@ PROMISED = (
         ),
         (["topic", "list", "--foo"], "raftlog: No such option: --foo (see raftlog topic list --help)\n"),
         (
+            ["topic", "list", "--http", "h"],
+            "raftlog: No such option: --http (see raftlog topic list --help)\n",
+        ),
+        (
+            ["consume", "-t", "t", "-g", "g"],
+            "raftlog: No such option: -g. Did you mean -G? (see raftlog consume --help)\n",
+        ),
+        (
+            ["produce", "--compresion", "gzip"],
+            "raftlog: No such option: --compresion. Did you mean --compression? (see raftlog produce --help)\n",
+        ),
+        (
             ["up"],
             "raftlog: No such command 'up'. Did you mean `raftlog dev`? (see raftlog --help)\n",
         ),

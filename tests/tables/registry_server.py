@@ -19,6 +19,8 @@ class FakeRegistry:
         self.versions: dict[tuple[str, int], dict[str, Any]] = {}
         self.failures = 0
         """So many requests fail first."""
+        self.unknown: Any = {"error_code": 40403, "message": "schema not found"}
+        """The body for what is not there."""
         self.asked: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -54,7 +56,7 @@ class FakeRegistry:
                 if registry.failures:
                     registry.failures -= 1
                     status = 503
-                body = json.dumps(found).encode()
+                body = json.dumps(registry.unknown if found is None else found).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

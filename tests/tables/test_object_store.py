@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from raftlog.cli import exits
 from raftlog.tables.formats import Format, Place, open_table
+from raftlog.testing.cluster import Cluster
+from tests.cli.live import CommandLine
 from tests.tables.conftest import rows
 from tests.tables.exactly_once import check_every_fault
 from tests.tables.in_memory import Fault
@@ -76,3 +79,26 @@ def test_iceberg_in_an_object_store_needs_a_catalog() -> None:
         with pytest.raises(ValueError) as raised:
             Place(format, "s3://lake", catalog)
         assert "catalog" in str(raised.value)
+
+
+def test_a_place_that_cannot_be_is_one_line_and_no_second_attempt(
+    cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object store without a login, and a file where a folder is to be. No library writes beside."""
+    for name in LOGIN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    raftlog = CommandLine(cluster.bootstrap_servers)
+    assert raftlog("topic", "create", topic, "-p", "1").returncode == 0
+    ran = raftlog.process("table", "run", topic, "--to", "s3://lake/raw", "--until-end")
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (exits.FAILED, "", 1), ran.stderr
+    assert "no login for the object store was found: set AWS_ACCESS_KEY_ID" in ran.stderr
+    (tmp_path / "lake").mkdir()
+    for place, file in (("notes", "notes"), ("notes/lake", "notes"), ("lake", f"lake/{topic}")):
+        (tmp_path / file).touch()
+        for format in Format:
+            to = tmp_path / place
+            ran = raftlog("table", "run", topic, "--to", str(to), "--format", format)
+            said = f"raftlog: --to {to}: {tmp_path / file} is a file, and tables are folders\n"
+            assert (ran.returncode, ran.stderr) == (exits.USAGE, said)

@@ -22,6 +22,8 @@ from tests.tables.topics import as_log_record, read_log
 
 pytestmark = pytest.mark.tables
 
+SEND_AGAIN = Path(__file__).parents[2] / "deploy" / "examples" / "tables" / "send_again.py"
+
 
 def record_of(**fields: Any) -> dict[str, Any]:
     """Return the schema of a record named Order."""
@@ -207,6 +209,84 @@ def test_a_registry_that_fails_for_a_while_is_asked_again_and_never_for_the_same
     registry.failures = 100
     with pytest.raises(RegistryFailed, match="503"):
         values.read(b"\0\0\0\0\x03")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"error_code": 404, "message": "there is nothing at /schemas"}, "there is nothing at /schemas"),
+        ({"error_code": 40401, "message": "subject not found"}, "subject not found"),
+        ({"detail": "Not Found"}, "no schema registry's answer to /schemas/ids/"),
+        (None, "no schema registry's answer to /schemas/ids/"),
+        (["any"], "no schema registry's answer to /schemas/ids/"),
+    ],
+)
+def test_only_the_registrys_own_code_means_that_it_has_no_schema(registry: Any, body: Any, said: str) -> None:
+    """Any server returns 404 for a path that it does not know: no record becomes a dead letter for it."""
+    from raftlog.tables.registry import RegistryFailed
+
+    values = _values(registry)
+    values.check_registry()
+    registry.unknown = body
+    with pytest.raises(RegistryFailed, match=said):
+        values.check_registry()
+    with pytest.raises(RegistryFailed, match=said):
+        values.read(b"\0\0\0\0\x01")
+    assert len(registry.asked) == 3
+
+
+def test_a_schema_whose_reference_is_gone_is_unusable_and_a_wrong_answer_is_not(registry: Any) -> None:
+    """The registry's own codes for subjects and versions are others than that for ids."""
+    from raftlog.tables.misfits import Misfit
+    from raftlog.tables.registry import RegistryFailed
+
+    reference = {"name": "Inner", "subject": "inner", "version": 3}
+    registry.add(1, record_of(inner="Inner"), references=[reference])
+    with pytest.raises(RegistryFailed, match="answer to /subjects/inner/versions/3"):
+        _values(registry).read(b"\0\0\0\0\x01\0")
+    registry.unknown = {"error_code": 40402}
+    with pytest.raises(Misfit, match="schema 1: its schema cannot be used"):
+        _values(registry).read(b"\0\0\0\0\x01\0")
+
+
+def test_the_address_of_another_service_ends_the_command_before_any_record(
+    cluster: Cluster, registry: Any, topic: str, tmp_path: Path
+) -> None:
+    """No record is a dead letter for it, so the right address reads all. After a mistake another place does."""
+    from tests.tables.conftest import BACKENDS
+    from tests.tables.registry_server import framed
+
+    raftlog = CommandLine(cluster.bootstrap_servers)
+    assert raftlog("topic", "create", topic, "-p", "1").returncode == 0
+    value = framed(1, FIRST, {"id": 1, "who": None})
+    ran = raftlog("produce", "-t", topic, "-D", "|", stdin=value)
+    assert ran.returncode == 0, ran.stderr
+
+    def run(to: Path) -> Any:
+        where = ("--to", str(to), "--until-end", "--registry", registry.url)
+        return raftlog("table", "run", topic, *where)
+
+    known, registry.unknown = registry.unknown, {"error_code": 404, "message": "there is nothing here"}
+    first = tmp_path / "first"
+    ran = run(first)
+    assert (ran.returncode, ran.stdout) == (exits.FAILED, "") and not first.exists()
+    assert "there is nothing here; is --registry the address of a schema registry?" in ran.stderr
+    registry.unknown = known
+    ran = run(first)
+    assert ran.returncode == 0 and "1 dead letter" in ran.stdout  # as by another registry
+    registry.add(1, FIRST)
+    assert "up to date" in run(first).stderr
+    assert run(tmp_path / "second").returncode == 0
+    script = SEND_AGAIN.read_text()
+    names = {"localhost:9092": raftlog.bootstrap, "lake/orders": f"{first}/{topic}", '"orders"': repr(topic)}
+    for name, own in names.items():
+        assert name in script
+        script = script.replace(name, own)
+    exec(script, {})
+    assert run(first).returncode == 0
+    for to in ("first", "second"):
+        (row,) = BACKENDS["delta"].read(str(tmp_path / to / topic))
+        assert row["value"] == {"id": 1, "who": None}
 
 
 def test_a_decimal_that_is_too_long_for_its_column_is_a_dead_letter_alone(registry: Any) -> None:

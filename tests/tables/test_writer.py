@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.tables.progress import Attempt, Fenced, Head, TableError
-from raftlog.tables.table import Conflict, StoreFailed
+from raftlog.tables.table import Conflict, NoLogin, StoreFailed
 from raftlog.tables.writer import ATTEMPTS, TableWriter, Unsettled
 from tests.tables.exactly_once import check_every_fault
 from tests.tables.in_memory import SOURCE, MemoryStore, MemoryTable, append_all, expected, no_wait
@@ -124,3 +124,30 @@ def test_two_creators_end_up_with_one_table():
 
     append_all(Late(store), {0: 1, 1: 1})
     assert sorted(store.rows) == expected({0: 1, 1: 1})
+
+
+def test_a_login_that_never_was_is_not_tried_again_and_one_that_is_away_is():
+    """Credentials of a machine may be away for a moment; without any, eight attempts are eight times the same."""
+    asked = []
+
+    class Locked(MemoryTable):
+        is_locked = True
+
+        def load(self) -> Head | None:
+            asked.append(self.is_locked)
+            if self.is_locked:
+                raise NoLogin("set AWS_ACCESS_KEY_ID")
+            return super().load()
+
+    said: list[str] = []
+    table = Locked(MemoryStore())
+    writer = TableWriter(table, SOURCE, no_wait, said.append)
+    with pytest.raises(Unsettled, match=r"^memory: set AWS_ACCESS_KEY_ID$"):
+        writer.read_head()
+    assert (len(asked), said) == (1, [])
+    table.is_locked = False
+    writer.take_over({0: 0}, [])  # type: ignore[arg-type] # no rows of Arrow
+    table.is_locked = True
+    with pytest.raises(Unsettled):
+        writer.read_head()
+    assert asked.count(True) == 1 + ATTEMPTS and len(said) == ATTEMPTS - 1

@@ -214,6 +214,7 @@ def _decoder(options: TableOptions) -> Decoder:
     from raftlog.pipeline.table_sink import columns_of_table
 
     found = Decoder(options.registry)
+    found.check_registry()
     columns = columns_of_table(options.place(), options.name)
     if columns is not None and "value" in columns.names:
         found.begin(columns.field("value").type)
