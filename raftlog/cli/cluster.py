@@ -25,6 +25,8 @@ POLL_INTERVAL_S: Final = 1.0
 RESTART_WAIT_S: Final = 1800.0
 """For a node to catch up, which may have much to copy."""
 GREEN: Final = "green"
+NO_CONTROLLER: Final = "no_controller"
+"""The code of the reason that no active controller answers."""
 SHOWN: Final = 3
 """Partitions named in a reason."""
 
@@ -36,6 +38,9 @@ class Verdict(NamedTuple):
 
     status: str
     reasons: tuple[str, ...]
+    has_controller: bool = True
+    silent: frozenset[int] = frozenset()
+    """The brokers that do not answer."""
 
 
 @verb(cluster, "describe", prints_rows=True)
@@ -238,4 +243,6 @@ def check_health(api: HttpApi) -> Verdict:
         names, more = each["partitions"][:SHOWN], each["count"] - SHOWN
         named = f": {', '.join(names)}" if names else ""
         reasons.append(each["message"] + named + (f" and {more} more" if names and more > 0 else ""))
-    return Verdict(found["status"], tuple(reasons))
+    codes = {each["code"] for each in found["reasons"]}
+    silent = (each["broker_id"] for each in found["brokers"] if each["state"] in ("down", "silent"))
+    return Verdict(found["status"], tuple(reasons), NO_CONTROLLER not in codes, frozenset(silent))

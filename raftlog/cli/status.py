@@ -12,6 +12,7 @@ import typer
 
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.cli import exits
+from raftlog.cli.broker import FENCED
 from raftlog.cli.cluster import GREEN, Verdict, check_health
 from raftlog.cli.cluster_command import verb
 from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, look, rates_between
@@ -21,9 +22,14 @@ from raftlog.cli.quorum import Quorum, quorum_of
 from raftlog.cli.rows import Form, print_object, print_table
 from raftlog.cli.target import Target
 
-HTTP_S: Final = 2.0
-"""How long the HTTP API may take, in seconds."""
+HEALTH_SHARE: Final = 0.5
+"""The part of --timeout in which the HTTP API has to be found, and again to answer: it asks all brokers itself."""
+QUORUM_SHARE: Final = 0.3
+"""The part of --timeout in which the quorum's leader has to answer."""
+STALE: Final = "Without a controller, this is what a node last heard:"
 UNKNOWN: Final = "unknown"
+SILENT: Final = "no answer"
+"""The state of a broker that a controller has not fenced, and that does not answer."""
 BROKERS: Final = ("broker", "state", "host", "port", "rack", "controller", "leads", "replicas", "in_sync")
 LINES: Final = 200
 """The most topics, and the most groups, of `top`; a terminal shows as many as it has lines."""
@@ -37,35 +43,71 @@ def show(target: Target, *, form: Form) -> int:
     """Show the state of a cluster on one screen: health, quorum, brokers, topics, groups. Exit code 7 if not green.
 
     The reasons are the HTTP API's. Without the API the health is unknown, and exit code 7 means that partitions have no
-    leader or brokers are down.
+    leader, brokers are down, or no controller answers.
     """
-    view, quorum, verdict = look(target), _quorum(target), _health(target)
+    ends_at = time.monotonic() + target.timeout_s
+    verdict = _health(target)
+    is_table, is_known = form is Form.TABLE, verdict.status != UNKNOWN
+    if is_table and is_known:
+        _print_verdict(verdict)  # at once: what follows takes its time where brokers do not answer
+    quorum = None
+    if verdict.has_controller:
+        target.cluster.deadline = min(ends_at, time.monotonic() + target.timeout_s * QUORUM_SHARE)
+        quorum, verdict = _quorum(target, verdict)
+    target.cluster.deadline = ends_at
+    view = look(target, verdict.silent)
+    _mark_stale(view, verdict)
     shown = _summary(view, quorum)
-    if form is Form.TABLE:
-        print(verdict.status, *verdict.reasons, sep="\n  ")
-        print()
+    if is_table:
+        if not is_known:
+            _print_verdict(verdict)
+        print(*([] if verdict.has_controller else ["", STALE]), sep="\n")
         print_object(shown, form)
         print()
         print_table(view.brokers, BROKERS)
     else:
         health = {"status": verdict.status, "reasons": list(verdict.reasons)}
-        print_object({"health": health, **shown, "nodes": view.brokers}, form)
+        stale = not verdict.has_controller
+        print_object({"health": health, "stale": stale, **shown, "nodes": view.brokers}, form)
     for each in view.missing:
         print(f"raftlog: missing: {each}", file=sys.stderr)
-    is_well = not (view.fenced or view.leaderless) if verdict.status == UNKNOWN else verdict.status == GREEN
+    is_well = verdict.status == GREEN
+    if verdict.status == UNKNOWN:
+        is_well = verdict.has_controller and not (view.fenced or view.leaderless)
     return exits.OK if is_well else exits.UNHEALTHY
 
 
-def _quorum(target: Target) -> Quorum | None:
+def _print_verdict(verdict: Verdict) -> None:
+    print(verdict.status, *verdict.reasons, sep="\n  ", flush=True)
+
+
+def _quorum(target: Target, verdict: Verdict) -> tuple[Quorum | None, Verdict]:
+    """Return the quorum if its leader answers, and the verdict with what that says about the controller."""
     try:
-        return quorum_of(target)
-    except Failure:
-        return None
+        return quorum_of(target), verdict
+    except Failure as failure:
+        if failure.code != exits.UNREACHABLE or verdict.status != UNKNOWN:
+            return None, verdict
+        waited = f"no active controller answered within {target.timeout_s * QUORUM_SHARE:g} s"
+        reasons = (*verdict.reasons, waited)
+        return None, verdict._replace(reasons=reasons, has_controller=False)
+
+
+def _mark_stale(view: ClusterView, verdict: Verdict) -> None:
+    """Mark the brokers that do not answer; without a controller, name none."""
+    if not verdict.has_controller:
+        view.controller = None
+    for each in view.brokers:
+        each["controller"] = each["controller"] and verdict.has_controller
+        if int(each["broker"]) in verdict.silent and each["state"] != FENCED:
+            each["state"] = SILENT
 
 
 def _health(target: Target) -> Verdict:
+    patience_s = target.timeout_s * HEALTH_SHARE
+    target.cluster.deadline = time.monotonic() + patience_s
     try:
-        return check_health(api_of(target, HTTP_S))
+        return check_health(api_of(target, patience_s))
     except Failure as failure:
         return Verdict(UNKNOWN, (str(failure).partition(";")[0],))
 
@@ -84,6 +126,7 @@ def _summary(view: ClusterView, quorum: Quorum | None) -> dict[str, Any]:
         "max_voter_lag": max(behind, default=None),
         "brokers": len(view.brokers),
         "fenced": view.fenced,
+        "silent": [int(each["broker"]) for each in view.brokers if each["state"] == SILENT],
         "topics": len({each.topic for each in own}),
         "partitions": len(own),
         "internal_partitions": len(view.partitions) - len(own),
