@@ -17,7 +17,7 @@ from raftlog.cli.feature_levels import MetadataLevels, metadata_levels, upgrade_
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
 from raftlog.cli.node import Margin, Wait
-from raftlog.cli.partition_view import partitions_in
+from raftlog.cli.partition_view import counts_of, partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows, print_table
 from raftlog.cli.target import Target
 
@@ -47,16 +47,14 @@ class Verdict(NamedTuple):
 def describe(target: Target, *, form: Form) -> None:
     """Show the cluster's id, its controller, its brokers, and how much it holds."""
     about = target.describe_cluster(with_fenced=True)
-    metadata = target.metadata()
-    partitions = partitions_in(metadata)
+    partitions = partitions_in(target.metadata())
     nodes = broker_rows(about, partitions)
     found = {
         "cluster": about.cluster_id,
         "controller": about.controller_id if about.controller_id >= 0 else None,
         "brokers": len(nodes),
         "fenced_brokers": sum(each["state"] == FENCED for each in nodes),
-        "topics": len(metadata.topics),
-        "partitions": len(partitions),
+        **counts_of(partitions),
         "without_a_leader": sum(each.leader < 0 for each in partitions),
         "metadata_version": _finalized(target),
         "under_replicated": sum(len(each.isr) < len(each.replicas) for each in partitions),

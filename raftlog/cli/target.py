@@ -140,8 +140,11 @@ class Target:
         """Return the end of a command over an error of the client."""
         if isinstance(error, KafkaError):
             return refusal(error, about, needs=needs)
+        if isinstance(error, Refused) and error.reason == NOT_KAFKA:
+            running = self._running_dev()
+            return Failure(f"{error}{f'; {running}' if running else ', such as 9092'}", exits.UNREACHABLE)
         if isinstance(error, Refused):
-            return Failure(str(error), exits.UNREACHABLE if error.reason == NOT_KAFKA else exits.DENIED)
+            return Failure(str(error), exits.DENIED)
         if isinstance(error, Unreachable) and error.broker is not None and self.cluster.knows(error.broker):
             about = about.removeprefix(f"broker {error.broker}: ")
             return Failure(f"{about}{error}; {SEE_HEALTH}", exits.UNREACHABLE)
@@ -159,10 +162,16 @@ class Target:
         return Failure(f"{about}no broker answers at {self.servers} ({error}){advice}", exits.UNREACHABLE)
 
     def _running_dev(self) -> str:
-        """Return which nodes of a `raftlog dev` answer: of a cluster with an address that was tried, or of any."""
-        from raftlog.cli.dev_nodes import running_at
+        """Return which nodes of a `raftlog dev` answer, where an address on this machine was tried.
 
-        return running_at("-b", None if self.is_default else addresses_of(self.servers))
+        That is the cluster with the address, or any if none has it.
+        """
+        from raftlog.cli.dev_nodes import HERE, running_at
+
+        addresses = addresses_of(self.servers)
+        if not all(host in HERE for host, _ in addresses):
+            return ""
+        return (not self.is_default and running_at("-b", addresses)) or running_at("-b")
 
     def _has_a_broker(self) -> bool:
         """Return whether a broker answers a request for which it needs no controller."""

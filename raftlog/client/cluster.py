@@ -163,7 +163,7 @@ class Cluster:
         return min(self.deadline, time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s))
 
     def _who(self, broker: int | None) -> dict[str, Any]:
-        """Return how an error names a broker; nothing if any broker was asked."""
+        """Return how an error names a broker; {} if any broker was asked."""
         node = None if broker is None else self._brokers.get(broker)
         address = "" if node is None else f"{node.host}:{node.port}"
         return {} if broker is None else {"broker": broker, "address": address}

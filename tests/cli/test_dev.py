@@ -42,6 +42,9 @@ from raftlog.cli.dev_nodes import LAYOUT, POINTER, TEMPORARY, folder_of, is_node
 from raftlog.cli.dev_secure import NATIVE
 from raftlog.cli.doctor import network
 from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE, Failure
+from raftlog.cli.listener_probe import NOT_KAFKA
+from raftlog.cli.target import Target
+from raftlog.client.errors import NotConnected, Refused
 from raftlog.schemas.formats import PACKAGES
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
@@ -388,8 +391,16 @@ def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
         assert is_node(29092) and not is_node(29093)
         monkeypatch.setattr(network, "holder_of", lambda port: (29092, "python"))
         assert "is held by a node of `raftlog dev`" in network._taken("port 1", "x", 1, runs=False).sentence
-        code, _, said = invoke("topic", "list", "-b", "127.0.0.1:1", "-m", "0.1")
-        assert code == UNREACHABLE and "raftlog dev" not in said
+        there = "a `raftlog dev` runs here, node 2 answers: -b 127.0.0.1:29093"
+        for other in ("127.0.0.1:1", "localhost:1"):
+            code, _, said = invoke("topic", "list", "-b", other, "-m", "0.1")
+            assert code == UNREACHABLE and there in said
+        failure = Target("localhost:29644").failure(Refused("localhost:29644", NOT_KAFKA))
+        assert str(failure).startswith(
+            "localhost:29644: HTTP answers there, not Kafka: name a Kafka port; a `raft"
+        )
+        assert there in str(failure) and "9092" not in str(failure)
+        assert "raftlog dev" not in str(Target("far.example:1").failure(NotConnected("no route to host")))
 
 
 def test_a_cluster_that_hangs_is_found_by_its_port_and_waited_for_as_long_as_told(
