@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from raftlog.base.config import NodeConfig, topic_config
-from raftlog.base.types import NO_BROKER, TopicPartition
+from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER, TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_health import PartitionHealth, is_deprived, partition_health
 
@@ -46,6 +46,9 @@ class Survey:
     def __init__(self, image: MetadataImage) -> None:
         self.image = image
         self.topics = len(image.topics)
+        internal = [image.topics[each] for each in INTERNAL_TOPICS if each in image.topics]
+        self.internal_topics = len(internal)
+        self.internal_partitions = sum(len(each.partitions) for each in internal)
         self.partitions = 0
         self.leaderless = Kind()
         self.isr_lost = Kind()

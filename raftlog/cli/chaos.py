@@ -24,6 +24,7 @@ from raftlog import __version__
 from raftlog.base.disk import write_file
 from raftlog.cli import exits
 from raftlog.cli.chaos_screen import Screen, listing, summary
+from raftlog.cli.librdkafka import confluent_kafka
 from raftlog_chaos.checkers import judge
 from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.history import Header, HistoryFile, StoredHistory
@@ -89,6 +90,7 @@ def run(options: ChaosOptions) -> int:
     if options.listing:
         listing(known.values() if not options.cases and not options.suite else chosen, testbeds)
         return 0
+    confluent_kafka()  # before a node starts: every case needs it
     return Session(options, _stretched(chosen, options.minutes), testbeds).run()
 
 

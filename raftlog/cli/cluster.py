@@ -17,7 +17,7 @@ from raftlog.cli.feature_levels import MetadataLevels, metadata_levels, upgrade_
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
 from raftlog.cli.node import Margin, Wait
-from raftlog.cli.partition_view import partitions_in
+from raftlog.cli.partition_view import counts_of, partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows, print_table
 from raftlog.cli.target import Target
 
@@ -25,6 +25,8 @@ POLL_INTERVAL_S: Final = 1.0
 RESTART_WAIT_S: Final = 1800.0
 """For a node to catch up, which may have much to copy."""
 GREEN: Final = "green"
+NO_CONTROLLER: Final = "no_controller"
+"""The code of the reason that no active controller answers."""
 SHOWN: Final = 3
 """Partitions named in a reason."""
 
@@ -36,22 +38,23 @@ class Verdict(NamedTuple):
 
     status: str
     reasons: tuple[str, ...]
+    has_controller: bool = True
+    silent: frozenset[int] = frozenset()
+    """The brokers that do not answer."""
 
 
 @verb(cluster, "describe", prints_rows=True)
 def describe(target: Target, *, form: Form) -> None:
     """Show the cluster's id, its controller, its brokers, and how much it holds."""
     about = target.describe_cluster(with_fenced=True)
-    metadata = target.metadata()
-    partitions = partitions_in(metadata)
+    partitions = partitions_in(target.metadata())
     nodes = broker_rows(about, partitions)
     found = {
         "cluster": about.cluster_id,
         "controller": about.controller_id if about.controller_id >= 0 else None,
         "brokers": len(nodes),
         "fenced_brokers": sum(each["state"] == FENCED for each in nodes),
-        "topics": len(metadata.topics),
-        "partitions": len(partitions),
+        **counts_of(partitions),
         "without_a_leader": sum(each.leader < 0 for each in partitions),
         "metadata_version": _finalized(target),
         "under_replicated": sum(len(each.isr) < len(each.replicas) for each in partitions),
@@ -238,4 +241,6 @@ def check_health(api: HttpApi) -> Verdict:
         names, more = each["partitions"][:SHOWN], each["count"] - SHOWN
         named = f": {', '.join(names)}" if names else ""
         reasons.append(each["message"] + named + (f" and {more} more" if names and more > 0 else ""))
-    return Verdict(found["status"], tuple(reasons))
+    codes = {each["code"] for each in found["reasons"]}
+    silent = (each["broker_id"] for each in found["brokers"] if each["state"] in ("down", "silent"))
+    return Verdict(found["status"], tuple(reasons), NO_CONTROLLER not in codes, frozenset(silent))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -69,8 +70,11 @@ class ClusterView:
         return [each for each in self.partitions if len(each.isr) < len(each.replicas)]
 
 
-def look(target: Target) -> ClusterView:
-    """Return a view of a cluster. Raise Failure if no broker answers."""
+def look(target: Target, known_silent: Collection[int] = ()) -> ClusterView:
+    """Return a view of a cluster. Raise Failure if no broker answers.
+
+    `known_silent`: brokers that are not asked, because they are known not to answer.
+    """
     about = target.describe_cluster(with_fenced=True)
     partitions = partitions_in(target.metadata())
     view = ClusterView(
@@ -80,7 +84,7 @@ def look(target: Target) -> ClusterView:
         broker_rows(about, partitions),
         partitions,
     )
-    silent = set(view.fenced)
+    silent = {*view.fenced, *known_silent}
     _add_ends(target, view, silent)
     _add_groups(target, view, silent)
     return view
@@ -93,6 +97,9 @@ def _add_ends(target: Target, view: ClusterView, silent: set[int]) -> None:
             by_leader[each.leader].append((each.topic, each.number))
     view.at = time.monotonic()
     for leader, keys in sorted(by_leader.items()):
+        if leader in silent:
+            view.missing.append(f"offsets of broker {leader}'s partitions: it does not answer")
+            continue
         try:
             view.ends |= offsets_at(target, keys, LATEST)
         except Failure as failure:
@@ -105,6 +112,8 @@ def _add_groups(target: Target, view: ClusterView, silent: set[int]) -> None:
     for each in view.brokers:
         broker = int(each["broker"])
         if broker in silent:
+            if broker not in view.fenced:
+                view.missing.append(f"groups of broker {broker}: it does not answer")
             continue
         try:
             found += groups_of(target, broker)

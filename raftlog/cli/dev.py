@@ -19,12 +19,13 @@ import typer
 
 from raftlog.base import variables
 from raftlog.cli.background import Ready, continue_in_background
-from raftlog.cli.dev_control import Control, Controlled, DevNodes, stop_signals
+from raftlog.cli.dev_control import Control, Controlled, DevNodes, is_running, stop_signals
 from raftlog.cli.dev_nodes import (
     LAYOUT,
     POINTER,
     TEMPORARY,
     add_commands,
+    is_node,
     remove_pointers,
     running_folders,
 )
@@ -77,6 +78,8 @@ class Asked:
     port: int
     secure: bool
     faults: bool
+    is_port_given: bool = False
+    """Whether --port was on the line, so that no other port will do."""
 
 
 dev = typer.Typer(
@@ -103,7 +106,13 @@ def run(
     ] = None,
     port: Annotated[
         int,
-        typer.Option("--port", "-p", min=1024, max=64_000, help="Kafka's port of node 1, then counting up"),
+        typer.Option(
+            "--port",
+            "-p",
+            min=1024 + FIRST_KAFKA_PORT - FIRST_SCHEMA_PORT,
+            max=64_000,
+            help="Kafka's port of node 1, then counting up; from 32768 on, connections may hold ports, too",
+        ),
     ] = FIRST_KAFKA_PORT,
     secure: Annotated[
         bool, typer.Option("--secure", help="with TLS, logins and rights, and three users to try them with")
@@ -121,7 +130,8 @@ def run(
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: to develop a program against, or to explore.
 
-    Ports in use are replaced by free ports, and printed. While it runs, the commands below act on its nodes.
+    Without --port, ports in use are replaced by free ports, and printed. While it runs, the commands below act on its
+    nodes.
     """
     if context.invoked_subcommand is not None:
         if any(str(context.get_parameter_source(name)).endswith("COMMANDLINE") for name in context.params):
@@ -131,6 +141,7 @@ def run(
 
     settings = read_settings(setting or [])
     _check(settings)
+    _check_folder(data)
     ready: Ready | None = None
     if detach:
         code, ready = continue_in_background()
@@ -138,7 +149,8 @@ def run(
             raise typer.Exit(code)
     try:
         with _folder(data) as (folder, kept), ended_by_signals():
-            asked = Asked(nodes, port, secure, enable_faults)
+            is_port_given = str(context.get_parameter_source("port")).endswith("COMMANDLINE")
+            asked = Asked(nodes, port, secure, enable_faults, is_port_given)
             raise typer.Exit(_run(folder, kept, asked=asked, settings=settings, ready=ready))
     except KeyboardInterrupt:
         return
@@ -153,7 +165,22 @@ def _check(settings: Mapping[str, str]) -> None:
     try:
         load_config({}, environment={}, flags=settings, hostname="localhost", working_dir=".")
     except ConfigFaults as error:
-        raise Failure("; ".join(f"--override {fault}" for fault in error.faults), USAGE) from None
+        raise Failure(
+            "; ".join(f"--override {each.name}: {each.rule}" for each in error.faults), USAGE
+        ) from None
+
+
+def _check_folder(data: Path | None) -> None:
+    """Raise Failure for a --data that is a file, or the folder of a cluster that runs."""
+    if data is None:
+        return
+    if data.exists() and not data.is_dir():
+        raise Failure(f"--data {data}: must be a folder, but is a file", USAGE)
+    if is_running(data):
+        raise Failure(
+            f"a `raftlog dev` runs in {data} already: `raftlog dev status --data {data}` shows it, and "
+            f"`raftlog dev stop --data {data}` ends it"
+        )
 
 
 @contextmanager
@@ -174,7 +201,7 @@ def _folder(data: Path | None) -> Iterator[tuple[Path, bool]]:
 def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str], ready: Ready | None) -> int:
     from raftlog.testing.cluster import AdminCluster, ClusterError
 
-    layout = _layout(folder, asked)
+    layout, moved = _layout(folder, asked)
     kind: Any = AdminCluster
     if asked.secure:
         from raftlog.testing.secure_cluster import SecureCluster
@@ -196,9 +223,9 @@ def _run(folder: Path, kept: bool, *, asked: Asked, settings: Mapping[str, str],
             message, *log = str(error).splitlines()
             raise Failure(message, details=log) from None
         where = _where(folder, kept, cluster.nodes[1].port)
-        _tell(cluster, kept=kept, took_s=took_s, asked=asked, where=where)
+        _tell(cluster, kept=kept, took_s=took_s, asked=asked, where=where, moved=moved)
         print(f"`raftlog dev stop{where}` ends it." if ready else "Ctrl-C ends it.", flush=True)
-        nodes = DevNodes(cluster)
+        nodes = DevNodes(cluster, where)
         try:
             with closing(Control(folder, nodes)) as control:
                 if ready:
@@ -225,26 +252,54 @@ def _open(make: Callable[[], Any]) -> Any:
         raise Failure(str(error)) from None
 
 
-def _layout(folder: Path, asked: Asked) -> Layout:
-    """Return the layout that a folder was used with, or a new layout, stored there. Raise Failure."""
+def _layout(folder: Path, asked: Asked) -> tuple[Layout, str]:
+    """Return the layout that a folder was used with, or a new layout, stored there. Raise Failure.
+
+    Return also why it has other ports than were asked for; "" if it has not.
+    """
     path = folder / LAYOUT
     if path.exists():
-        return _read_layout(path, asked)
+        return _read_layout(path, asked), ""
     nodes, port = asked.nodes or NODES, asked.port
     import secrets
 
     from raftlog.base.disk import write_file
 
-    apart = port - FIRST_KAFKA_PORT
-    firsts = (port, FIRST_CONTROLLER_PORT + apart, FIRST_HTTP_PORT + apart)
-    ports = _free_ports([first + number for first in firsts for number in range(nodes)])
-    ports += _free_ports([FIRST_SCHEMA_PORT + apart + number for number in range(nodes)])
+    wanted = ports_of(port, nodes)
+    taken = next((each for each in wanted if not _is_free(each)), None)
+    moved = "" if taken is None else f"port {taken} is {_whose(taken)}"
+    if moved and asked.is_port_given:
+        ranges = ", ".join(
+            f"{first}-{first + nodes - 1}" if nodes > 1 else str(first) for first in wanted[::nodes]
+        )
+        raise Failure(
+            f"--port {port}: {moved}; the cluster needs {ranges}: free them, or choose another --port"
+        )
+    ports = [*_free_ports(wanted[: 3 * nodes]), *_free_ports(wanted[3 * nodes :])]
     kafka, controller, http, schemas = (
         dict(enumerate(ports[kind * nodes : (kind + 1) * nodes], 1)) for kind in range(4)
     )
     layout = Layout(secrets.token_hex(16), kafka, controller, http, asked.secure, asked.faults, schemas)
     write_file(path, json.dumps(asdict(layout)), secret=True)
-    return layout
+    return layout, moved
+
+
+def ports_of(port: int, nodes: int) -> list[int]:
+    """Return the ports of a cluster at a --port: each node's of Kafka, of controllers, HTTP and the schema registry."""
+    apart = port - FIRST_KAFKA_PORT
+    firsts = (port, FIRST_CONTROLLER_PORT + apart, FIRST_HTTP_PORT + apart, FIRST_SCHEMA_PORT + apart)
+    return [first + number for first in firsts for number in range(nodes)]
+
+
+def _whose(port: int) -> str:
+    """Return in words what holds a port that is not free."""
+    from raftlog.cli.doctor.network import holder_of
+
+    holder = holder_of(port)
+    if holder is None:
+        return "taken, by a connection or a process of another user"
+    process, name = holder
+    return f"taken by process {process} ({name}{', a node of `raftlog dev`' if is_node(process) else ''})"
 
 
 def _free_ports(wanted: list[int]) -> list[int]:
@@ -288,10 +343,16 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
         )
     if asked.faults and not layout.faults:
         raise Failure(f"{path.parent} was created without --enable-faults: use another folder", USAGE)
+    first = layout.kafka[1]
+    if asked.is_port_given and asked.port != first:
+        raise Failure(
+            f"{path.parent} belongs to a cluster at port {first}: leave out --port {asked.port}", USAGE
+        )
     taken = [each for each in layout.ports if not _is_free(each)]
     if taken:
         raise Failure(
-            f"{path.parent} belongs to a cluster whose ports are in use: {', '.join(map(str, taken))}"
+            f"{path.parent} belongs to a cluster whose ports are in use: {', '.join(map(str, taken))}; "
+            f"port {taken[0]} is {_whose(taken[0])}"
         )
     return layout
 
@@ -345,14 +406,13 @@ class _Ports:
         """Do nothing: the nodes themselves hold the ports."""
 
 
-def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str) -> None:
+def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked, where: str, moved: str) -> None:
     """Say where the cluster is, and three things to try."""
     many = "1 node" if len(cluster.nodes) == 1 else f"{len(cluster.nodes)} nodes"
     first = cluster.nodes[1].port
-    moved = "" if first == asked.port else f"  (other ports: those from {asked.port} on are taken)"
     at = "" if first == FIRST_KAFKA_PORT else f" -b localhost:{first}"
     lines = [
-        f"{many} ready in {took_s:.1f} s{moved}",
+        f"{many} ready in {took_s:.1f} s{f'  (at other ports: {moved})' if moved else ''}",
         f"  Kafka  {cluster.bootstrap_servers}",
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
         *_registries(cluster),

@@ -16,6 +16,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,11 +39,23 @@ CONNECT_S: Final = 0.2
 """How long a node's port may take to accept: it is on this machine."""
 
 
-class DevNodes:
-    """The nodes of a cluster, and what may be done to each from outside."""
+DONE: Final = {
+    "kill": ("killed", "restart {}` starts it again"),
+    "pause": ("paused", "resume {}` lets it continue"),
+    "restart": ("restarted", ""),
+    "resume": ("resumed", ""),
+    "stop": ("stopped", "restart {}` starts it again"),
+}
+"""What is printed of an action, and the command that undoes it."""
 
-    def __init__(self, cluster: Any) -> None:
+
+class DevNodes:
+    """The nodes of a cluster, and what may be done to each from outside. Each action is printed on standard error."""
+
+    def __init__(self, cluster: Any, where: str = "") -> None:
+        """`where`: the options by which commands find this cluster."""
         self._cluster = cluster
+        self._where = where
         self.ended_on_request: set[int] = set()
         """Nodes that do not run because a caller wished it."""
         self.is_stopped = False
@@ -78,6 +91,10 @@ class DevNodes:
             self.ended_on_request.add(node.node_id)
         if action == "restart":
             self.ended_on_request.discard(node.node_id)
+        done, follow = DONE[action]
+        advice = f"; `raftlog dev {follow.format(f'{node_id}{self._where}')}" if follow else ""
+        with suppress(OSError):  # nobody reads it any more
+            print(f"node {node_id} {done} on request{advice}", file=sys.stderr, flush=True)
 
     def _stop(self, node_id: int) -> None:
         if self._cluster.nodes[node_id].paused:

@@ -7,7 +7,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -22,6 +22,10 @@ from raftlog.cli.listener_probe import speaks_kafka
 LOCAL: Final = "http://localhost:9644"
 SEVERAL: Final = "if the cluster has other nodes, name several: -b HOST:PORT,HOST:PORT"
 """For a command that knows a single node, which may hang or be down."""
+SEE_HEALTH: Final = "see `raftlog cluster health`"
+"""Where to look next when a node answers, and the cluster does not."""
+PROBE_S: Final = 1.0
+"""How long a node may take to say that it is there, once it has not answered a request."""
 MAX_BYTES: Final = 16 << 20
 UNAUTHENTICATED: Final = 401
 _CODES: Final = {
@@ -141,7 +145,7 @@ class HttpApi:
                     f"the certificate of {url} is not trusted ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
-            where = self._advice(url, error)
+            where = self._advice(url, path, error)
             raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()
@@ -151,7 +155,7 @@ class HttpApi:
             raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
         return content
 
-    def _advice(self, url: str, error: Exception) -> str:
+    def _advice(self, url: str, path: str, error: Exception) -> str:
         """Return what may help where no API answers."""
         from raftlog.cli.dev_nodes import running_at
 
@@ -165,12 +169,22 @@ class HttpApi:
             where = running_at(service.option) or f"start one with `raftlog dev`, or {where}"
         if isinstance(error, TimeoutError):  # something listens there
             where = f"the node hangs or is cut off; {SEVERAL}"
+            if path != service.cluster_path and self._answers_at(url):
+                where = f"the node answers, but not to this request, as without a majority of the voters: {SEE_HEALTH}"
         if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
             where = f"if it uses TLS, use {service.option} https://{address.netloc}"
             if speaks_kafka((address.hostname or "", address.port or 80)):
                 port = urlsplit(service.local).port
                 where = f"Kafka answers there: name a port of the {service.what}, such as {port}"
         return where
+
+    def _answers_at(self, url: str) -> bool:
+        """Return whether a node answers a request for which it needs no other node."""
+        try:
+            replace(self, timeout_s=PROBE_S).cluster_at(url)
+        except Failure as failure:
+            return failure.code != exits.UNREACHABLE
+        return True
 
     def _why_nobody(self) -> str:
         if self.user:

@@ -1,4 +1,4 @@
-"""confluent-kafka, for commands that load a cluster with a stock client: demo, bench, compare, pipeline demo."""
+"""confluent-kafka, for commands that load a cluster with a stock client: demo, bench, chaos, compare, pipeline demo."""
 
 from __future__ import annotations
 

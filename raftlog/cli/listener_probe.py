@@ -10,7 +10,7 @@ from typing import Final
 PROBE_S: Final = 1.0
 """For each of two short conversations with a listener."""
 SAY: Final = "name your client's settings (security.protocol and so on) with -F FILE"
-NOT_KAFKA: Final = "HTTP answers there, not Kafka: name a Kafka port, such as 9092"
+NOT_KAFKA: Final = "HTTP answers there, not Kafka: name a Kafka port"
 
 
 def why_closed(servers: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.cli.target import Target
 from raftlog.client.metadata import Metadata, PartitionKey
 from raftlog.metadata.image import PartitionState
@@ -54,6 +55,17 @@ def partitions_in(metadata: Metadata) -> list[Partition]:
         for name, topic in sorted(metadata.topics.items())
         for each in sorted(topic.partitions.values(), key=lambda each: int(each.id))
     ]
+
+
+def counts_of(partitions: Iterable[Partition]) -> dict[str, int]:
+    """Return the numbers of topics and of partitions, internal topics apart."""
+    found = list(partitions)
+    own = [each for each in found if each.topic not in INTERNAL_TOPICS]
+    return {
+        "topics": len({each.topic for each in own}),
+        "partitions": len(own),
+        "internal_partitions": len(found) - len(own),
+    }
 
 
 def ongoing_moves(target: Target) -> dict[PartitionKey, Move]:

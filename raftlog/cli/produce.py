@@ -22,6 +22,7 @@ from raftlog.cli.cluster_command import verb
 from raftlog.cli.effective_settings import setting_of
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import SEE_HEALTH
 from raftlog.cli.kcat import options
 from raftlog.cli.kcat.format import read_delimiter
 from raftlog.cli.kcat.parse import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
@@ -312,9 +313,10 @@ class Sender:
             self._ended = str(error)
             raise self._target.failure(error) from None
         except Unreachable as error:
-            self._ended = str(error)
+            self._ended = f"{error}; {SEE_HEALTH}"
             raise Failure(
-                f"topic {self._topic}: the cluster accepts no more records: {error}", exits.UNREACHABLE
+                f"topic {self._topic}: the cluster accepts no more records: {error}; {SEE_HEALTH}",
+                exits.UNREACHABLE,
             ) from None
 
     def send_files(self, paths: Sequence[Path], key: bytes | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from raftlog.cli import exits
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
 from raftlog.cli.feature_levels import upgrade_metadata
-from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_api import SEE_HEALTH, HttpApi
 from raftlog.cli.http_command import api_of, http_verb
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
@@ -186,7 +187,15 @@ def replication(target: Target, *, form: Form) -> None:
 @http_verb(quorum, "why", prints_rows=True)
 def why(api: HttpApi, *, form: Form) -> None:
     """Show who changed the voters, and when: the last 20 changes, newest first."""
-    changes = api.ask("GET", "/v1/quorum")["changes"]
+    found = api.ask("GET", "/v1/quorum")
+    changes = found["changes"]
+    if not (changes or found["told_by_leader"]):
+        raise Failure(
+            f"no leader of the quorum answers, and it alone knows the changes; {SEE_HEALTH}",
+            exits.UNREACHABLE,
+        )
+    if not changes:
+        print("no change of the voters is known", file=sys.stderr)
     columns = ("at", "node", "change", "by", "directory_id")
     rows = [
         {
@@ -198,7 +207,7 @@ def why(api: HttpApi, *, form: Form) -> None:
         }
         for each in changes
     ]
-    print_rows(rows, form, columns)
+    print_rows(rows, form, columns if rows else None)
 
 
 @verb(quorum, "dynamic")

@@ -47,6 +47,11 @@ def print_rows(
 
 def print_table(rows: Iterable[Row], columns: Sequence[str], *, width: int | None = None) -> None:
     """Print a heading and a line per row; numbers stand right-aligned. See `print_rows` for `width`."""
+    print(*table_lines(rows, columns, width=width), sep="\n")
+
+
+def table_lines(rows: Iterable[Row], columns: Sequence[str], *, width: int | None = None) -> list[str]:
+    """Return the lines of `print_table`."""
     rows = list(rows)
     lines = [[_cell(row.get(column)) for column in columns] for row in rows]
     below: list[list[str]] = [[] for _ in lines]
@@ -58,14 +63,15 @@ def print_table(rows: Iterable[Row], columns: Sequence[str], *, width: int | Non
     ]
     right = [bool(rows) and all(_is_number(row.get(column)) for row in rows) for column in columns]
     headings = [column.replace("_", " ") for column in columns]
+    found = []
     for line, more in zip((headings, *lines), ([], *below), strict=True):
         cells = (
             cell.rjust(size) if is_number else cell.ljust(size)
             for cell, size, is_number in zip(line, widths, right, strict=True)
         )
-        print(GAP.join(cells).rstrip())
-        for each in more:
-            print(INDENT + each)
+        found.append(GAP.join(cells).rstrip())
+        found += [INDENT + each for each in more]
+    return found
 
 
 def _put_below(lines: list[list[str]], width: int) -> list[list[str]]:

@@ -29,7 +29,7 @@ from raftlog.base.errors import (
 from raftlog.cli import exits
 from raftlog.cli.client_settings import PROTOCOLS, addresses_of, checked_options, dialer_of, read_file
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import SEVERAL
+from raftlog.cli.http_api import SEE_HEALTH, SEVERAL
 from raftlog.cli.listener_probe import NOT_KAFKA, why_closed
 from raftlog.cli.refusals import not_authorized
 from raftlog.client.errors import NotConnected, Refused, Unreachable
@@ -136,21 +136,22 @@ class Target:
         except (KafkaError, Refused, Unreachable) as error:
             raise self.failure(error, about, needs=needs) from None
 
-    def failure(
-        self, error: Exception, about: str = "", *, needs: str = "", broker: int | None = None
-    ) -> Failure:
-        """Return the end of a command over an error of the client; `broker`: the broker that it asked, if not any."""
+    def failure(self, error: Exception, about: str = "", *, needs: str = "") -> Failure:
+        """Return the end of a command over an error of the client."""
         if isinstance(error, KafkaError):
             return refusal(error, about, needs=needs)
+        if isinstance(error, Refused) and error.reason == NOT_KAFKA:
+            running = self._running_dev()
+            return Failure(f"{error}{f'; {running}' if running else ', such as 9092'}", exits.UNREACHABLE)
         if isinstance(error, Refused):
-            return Failure(str(error), exits.UNREACHABLE if error.reason == NOT_KAFKA else exits.DENIED)
-        if broker is not None and self.cluster.knows(broker):
-            about = about.removeprefix(f"broker {broker}: ")
-            return Failure(f"{about}broker {broker} does not answer ({error})", exits.UNREACHABLE)
+            return Failure(str(error), exits.DENIED)
+        if isinstance(error, Unreachable) and error.broker is not None and self.cluster.knows(error.broker):
+            about = about.removeprefix(f"broker {error.broker}: ")
+            return Failure(f"{about}{error}; {SEE_HEALTH}", exits.UNREACHABLE)
         if not isinstance(error, NotConnected) and self._has_a_broker():
             return Failure(
                 f"{about}a broker answers at {self.servers}, but not to this request ({error}); without a majority of "
-                "its voters a cluster has no controller: see `raftlog cluster health`",
+                f"its voters a cluster has no controller: {SEE_HEALTH}",
                 exits.UNREACHABLE,
             )
         advice = "" if "," in self.servers else f"; {SEVERAL}"
@@ -161,10 +162,16 @@ class Target:
         return Failure(f"{about}no broker answers at {self.servers} ({error}){advice}", exits.UNREACHABLE)
 
     def _running_dev(self) -> str:
-        """Return which nodes of a `raftlog dev` answer: of a cluster with an address that was tried, or of any."""
-        from raftlog.cli.dev_nodes import running_at
+        """Return which nodes of a `raftlog dev` answer, where an address on this machine was tried.
 
-        return running_at("-b", None if self.is_default else addresses_of(self.servers))
+        That is the cluster with the address, or any if none has it.
+        """
+        from raftlog.cli.dev_nodes import HERE, running_at
+
+        addresses = addresses_of(self.servers)
+        if not all(host in HERE for host, _ in addresses):
+            return ""
+        return (not self.is_default and running_at("-b", addresses)) or running_at("-b")
 
     def _has_a_broker(self) -> bool:
         """Return whether a broker answers a request for which it needs no controller."""
@@ -187,7 +194,7 @@ class Target:
         try:
             return self.cluster.ask(api_key, build, broker=broker)
         except (KafkaError, Refused, Unreachable) as error:
-            raise self.failure(error, about, needs=needs, broker=broker) from None
+            raise self.failure(error, about, needs=needs) from None
 
     def metadata(self) -> Metadata:
         """Return the metadata of all topics. Raise Failure."""

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, Final, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -64,6 +64,14 @@ def _spread(function: Any) -> Any:
     run.__annotations__ = get_type_hints(options, include_extras=True)
     run.__signature__ = inspect.signature(options, eval_str=True)  # type: ignore[attr-defined]
     return run
+
+
+PLAIN_WORDS: Final = {
+    "Value error, ": "",
+    "Input should be a valid integer, unable to parse string as an integer": "must be a whole number",
+    "Input should be a valid number, unable to parse string as a number": "must be a number",
+}
+"""What the library that reads arguments says, and what to print instead."""
 
 
 class Tree(TyperGroup):
@@ -160,7 +168,9 @@ def _message_of(error: Any) -> str:
 
 
 def _refuse(error: Any) -> int:
-    message = _message_of(error).replace("Value error, ", "")
+    message = _message_of(error)
+    for theirs, plain in PLAIN_WORDS.items():
+        message = message.replace(theirs, plain)
     if message.startswith("Usage:"):  # a group without a command: the message is its help
         print(message, file=sys.stderr)
         return exits.USAGE

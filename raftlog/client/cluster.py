@@ -95,6 +95,8 @@ class Cluster:
         diagnose: Callable[[], str] | None = None,
     ) -> None:
         self.timeout_s = timeout_s
+        self.deadline = math.inf
+        """When the last request must have ended, by the monotonic clock, whatever its timeout."""
         self._servers = list(servers)
         self._dialer = dialer
         self._client_id = client_id
@@ -137,7 +139,7 @@ class Cluster:
         A KafkaError of the whole response that is retriable is retried within the timeout, as is a connection that
         fails before the request is sent. Without `check`, a response with an error is returned.
         """
-        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        deadline = self._deadline(timeout_s)
         patience_s = ANSWER_S if broker is None and api_key in REPEATABLE else math.inf
         while True:
             connection = self.connection(broker, deadline)
@@ -152,9 +154,19 @@ class Cluster:
             except OSError as error:
                 self._ask_why_closed(error)
                 if api_key not in REPEATABLE or _is_late(deadline):
-                    raise Unreachable(_reason(error)) from None
+                    raise Unreachable(_reason(error), **self._who(broker)) from None
                 patience_s *= 2
             time.sleep(RETRY_S)
+
+    def _deadline(self, timeout_s: float | None = None) -> float:
+        """Return when a request that begins now must have ended."""
+        return min(self.deadline, time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s))
+
+    def _who(self, broker: int | None) -> dict[str, Any]:
+        """Return how an error names a broker; {} if any broker was asked."""
+        node = None if broker is None else self._brokers.get(broker)
+        address = "" if node is None else f"{node.host}:{node.port}"
+        return {} if broker is None else {"broker": broker, "address": address}
 
     def metadata(
         self, topics: Iterable[str] | None = None, *, create: bool = False, broker: int | None = None
@@ -184,7 +196,7 @@ class Cluster:
 
         Parts with a retriable error are asked for again within the timeout; the last error is returned otherwise.
         """
-        deadline = time.monotonic() + self.timeout_s
+        deadline = self._deadline()
         waiting, done = set(partitions), {}
         patience_s = ANSWER_S if api_key in REPEATABLE else math.inf
         while waiting:
@@ -197,8 +209,11 @@ class Cluster:
                         timeout_s=min(deadline - time.monotonic(), patience_s),
                     )
                 except (KafkaError, Unreachable) as error:
-                    if _is_late(deadline) or (isinstance(error, KafkaError) and not error.retriable):
-                        raise
+                    if isinstance(error, KafkaError):
+                        if _is_late(deadline) or not error.retriable:
+                            raise
+                    elif _is_late(deadline):
+                        raise error.with_duty(f"leads {_named(group)}") from None
                     patience_s *= 2
                     continue
                 for topic in answer.topics:
@@ -252,7 +267,7 @@ class Cluster:
         another error is returned. A coordinator that is silent for ANSWER_S is looked up again, for requests that
         may be repeated. With `timeout_s` it may be silent for that long.
         """
-        deadline = time.monotonic() + self.timeout_s
+        deadline = self._deadline()
         patience_s = ANSWER_S if api_key in REPEATABLE else math.inf
         while True:
             try:
@@ -261,7 +276,7 @@ class Cluster:
                 answer = self.ask(api_key, build, broker=broker, timeout_s=limit_s, check=False)
             except Unreachable as error:
                 if _is_late(deadline) or not (api_key in REPEATABLE or isinstance(error, NotConnected)):
-                    raise
+                    raise error.with_duty(f"coordinates group {group}") from None
                 patience_s *= 2
             else:
                 whole = getattr(answer, "error_code", 0)
@@ -289,7 +304,10 @@ class Cluster:
     def open(self, broker: int, deadline: float) -> Connection:
         """Return a new connection to a broker, which the caller closes. Raise NotConnected, Refused."""
         deadline = min(deadline, time.monotonic() + CONNECT_S)
-        return self._until(deadline, lambda: self._dial(*self._address_of(broker), deadline))
+        try:
+            return self._until(deadline, lambda: self._dial(*self._address_of(broker), deadline))
+        except NotConnected as error:
+            raise NotConnected(error.reason, **self._who(broker)) from None
 
     def _address_of(self, broker: int) -> Address:
         if broker not in self._brokers:
@@ -362,6 +380,13 @@ class Cluster:
 
 def _build_group(build: Callable[[Any, Group], Any], group: Group, make: Any) -> Any:
     return build(make, group)
+
+
+def _named(group: Group) -> str:
+    """Return the first partition of a leader, and how many more it has, for a message."""
+    (topic, numbers), *others = sorted(group.items())
+    more = len(numbers) - 1 + sum(len(each) for _, each in others)
+    return f"{topic}-{min(numbers)}{f' and {more} more' if more else ''}"
 
 
 def is_retriable(code: int) -> bool:

@@ -10,7 +10,26 @@ UNPROVEN: Final = (
 
 
 class Unreachable(Exception):
-    """No broker answered in time; the message is the last reason."""
+    """No broker answered in time; the message is the last reason.
+
+    `broker`: the broker that had to answer, None if any would do. Then the message names it and its address, and with
+    `duty` why it was asked: "leads orders-2".
+    """
+
+    def __init__(self, reason: str, *, broker: int | None = None, address: str = "", duty: str = "") -> None:
+        self.reason = reason
+        self.broker = broker
+        self.address = address
+        self.duty = duty
+        where = f" at {address}" if address else ""
+        which = f", which {duty}," if duty else ""
+        super().__init__(
+            reason if broker is None else f"broker {broker}{which} does not answer{where} ({reason})"
+        )
+
+    def with_duty(self, duty: str) -> Unreachable:
+        """Return this error with the reason why this broker was asked."""
+        return type(self)(self.reason, broker=self.broker, address=self.address, duty=duty)
 
 
 class NotConnected(Unreachable):

@@ -197,18 +197,20 @@ class Producer:
         results: dict[int, tuple[int, str | None]] = {}
         leaderless = by_leader.pop(-1, None)
         reason = f"partition {min(leaderless)} has no leader" if leaderless else ""
-        sent: list[tuple[Connection, dict[int, Batch]]] = []
+        sent: list[tuple[int, Connection, dict[int, Batch]]] = []
         try:
             for leader, batches in by_leader.items():
                 try:
-                    sent.append((self._send(leader, batches), batches))
-                except (OSError, NotConnected) as error:
-                    reason = str(error)
-            for connection, batches in sent:
+                    sent.append((leader, self._send(leader, batches), batches))
+                except NotConnected as error:
+                    reason = str(error.with_duty(self._duty(batches)))
+                except OSError as error:
+                    reason = self._lost(leader, batches, error)
+            for leader, connection, batches in sent:
                 try:
                     received = _read_results(connection.receive()) if self._acks else {}
                 except OSError as error:
-                    reason = str(error)
+                    reason = self._lost(leader, batches, error)
                     continue
                 for number in batches:
                     if not self._acks:
@@ -221,6 +223,13 @@ class Producer:
             self.close()
             raise
         return results, reason
+
+    def _duty(self, batches: dict[int, Batch]) -> str:
+        return f"leads {self._topic}-{min(batches)}"
+
+    def _lost(self, leader: int, batches: dict[int, Batch], error: OSError) -> str:
+        """Return why a leader's batches have no result."""
+        return str(Unreachable(error.strerror or str(error), broker=leader, duty=self._duty(batches)))
 
     def _send(self, leader: int, batches: dict[int, Batch]) -> Connection:
         connection = self._connections.get(leader)

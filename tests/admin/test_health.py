@@ -198,6 +198,10 @@ def test_health_names_the_broker_that_is_down_and_the_effects_until_it_is_back(
     assert "careful-0" in told["partitions_under_min_isr"]["partitions"]
     assert told["partitions_under_replicated"]["count"] == health["under_replicated_partitions"] >= 3
     assert health["leaderless_partitions"] == 0
+    topics = node.get(f"/v3/clusters/{health['cluster_id']}/topics").body["data"]
+    internal = [each for each in topics if each["is_internal"]]
+    assert (health["topics"], health["internal_topics"]) == (len(topics), len(internal))
+    assert health["internal_partitions"] == sum(each["partitions_count"] for each in internal)
     node.ask("DELETE", f"/v3/clusters/{health['cluster_id']}/topics/careful")
     own_cluster.wait_until(lambda: node.get("/v1/health").body["status"] == "yellow", "nothing is refused")
     own_cluster.restart(victim)

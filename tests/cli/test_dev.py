@@ -26,12 +26,25 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from raftlog.cli.client_settings import addresses_of
-from raftlog.cli.dev import PARSERS, _folder, _missing_parsers, _where
+from raftlog.cli.dev import (
+    FIRST_KAFKA_PORT,
+    PARSERS,
+    Asked,
+    _folder,
+    _is_free,
+    _layout,
+    _missing_parsers,
+    _where,
+    ports_of,
+)
 from raftlog.cli.dev_control import SOCKET
 from raftlog.cli.dev_nodes import LAYOUT, POINTER, TEMPORARY, folder_of, is_node, logs_at, running_at
 from raftlog.cli.dev_secure import NATIVE
 from raftlog.cli.doctor import network
 from raftlog.cli.exits import DENIED, NOT_FOUND, UNREACHABLE, USAGE, Failure
+from raftlog.cli.listener_probe import NOT_KAFKA
+from raftlog.cli.target import Target
+from raftlog.client.errors import NotConnected, Refused
 from raftlog.schemas.formats import PACKAGES
 from raftlog.testing.ports import HeldPorts
 from tests.cli.live import CommandLine, invoke
@@ -78,10 +91,12 @@ def dev(home: Path, *arguments: str) -> Iterator[Dev]:
 
 
 def free_port() -> int:
-    """The first of six free ports in a row, or of what may pass for it."""
-    held = HeldPorts(1)
-    held.release()
-    return held.ports[0]
+    """Return a port for --port: it is free, and so are the others of three nodes."""
+    while True:
+        held = HeldPorts(1)
+        held.release()
+        if (port := held.ports[0]) > FIRST_KAFKA_PORT and all(map(_is_free, ports_of(port, 3))):
+            return port
 
 
 def refuses(address: str) -> bool:
@@ -225,18 +240,23 @@ def test_console_is_at_the_printed_address_and_may_inject_faults_on_request(fold
     assert (refused.returncode, "use another folder" in refused.stderr) == (2, True)
 
 
-def test_ports_that_are_taken_are_replaced_and_reported(folder: Path) -> None:
-    """Two of them side by side: the second says where it is."""
-    held = HeldPorts(1)
+def test_ports_that_are_taken_are_replaced_only_if_none_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways the port that is taken and its holder are named: a script goes on with the port that it gave."""
+    port = free_port()
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", held.ports[0]))
+        taken.bind(("127.0.0.1", ports_of(port, 1)[2]))
         taken.listen()
-        with dev(folder, "--nodes", "1", "--port", str(held.ports[0])) as running:
-            assert f"those from {held.ports[0]} on are taken" in running.said
-            port = running.bootstrap.rpartition(":")[2]
-            assert f"raftlog produce -b localhost:{port} -t orders" in running.said
-    held.release()
+        code, out, said = invoke("dev", "--nodes", "1", "--port", str(port))
+        held = f"port {port + 552} is taken by process {os.getpid()} ("
+        assert (code, out) == (1, "") and said.startswith(f"raftlog: --port {port}: {held}")
+        assert f"the cluster needs {port}, {port + 100}, {port + 552}, {port - 1011}: free them" in said
+        layout, moved = _layout(tmp_path, Asked(1, port, secure=False, faults=False))
+        assert moved.startswith(held) and layout.kafka[1] != port
+    code, _, said = invoke("dev", "--data", str(tmp_path), "--port", str(port))
+    assert code == USAGE and f"at port {layout.kafka[1]}: leave out --port {port}" in said
 
 
 def test_the_printed_commands_work(folder: Path) -> None:
@@ -269,6 +289,9 @@ def test_a_folder_of_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
         (["--override", "num.partitions=abc"], "num.partitions: must be a whole number"),
         (["--override", "num.partitionss=1"], "did you mean num.partitions?"),
         (["--override", "nonsense"], "must be name=value"),
+        (["--override", "nope=1"], "raftlog: --override nope: there is no such setting\n"),
+        (["kill", "x"], "'NODE': must be a whole number (see"),
+        (["--data", __file__], f"--data {__file__}: must be a folder, but is a file\n"),
         (["--nodes", "10"], "--nodes"),
     ],
 )
@@ -289,14 +312,6 @@ def test_nodes_that_do_not_start_are_reported_with_their_logs_line_by_line(tmp_p
     assert (ran.returncode, first) == (1, "raftlog: node 1 ended while starting")
     assert len(log) > 1 and log[0].startswith("--- node 1: ") and "node_failed" in log[-1]
     assert "\\n" not in ran.stderr
-
-
-def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
-    """And left alone."""
-    (tmp_path / "file").write_text("mine")
-    code, _, err = invoke("dev", "--data", str(tmp_path / "file"))
-    assert (code, err) == (1, f"raftlog: {tmp_path / 'file'}: File exists\n")
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_nodes_are_killed_paused_and_started_again_from_another_terminal(
@@ -376,8 +391,16 @@ def test_of_several_clusters_one_is_chosen_by_its_port_or_folder(
         assert is_node(29092) and not is_node(29093)
         monkeypatch.setattr(network, "holder_of", lambda port: (29092, "python"))
         assert "is held by a node of `raftlog dev`" in network._taken("port 1", "x", 1, runs=False).sentence
-        code, _, said = invoke("topic", "list", "-b", "127.0.0.1:1", "-m", "0.1")
-        assert code == UNREACHABLE and "raftlog dev" not in said
+        there = "a `raftlog dev` runs here, node 2 answers: -b 127.0.0.1:29093"
+        for other in ("127.0.0.1:1", "localhost:1"):
+            code, _, said = invoke("topic", "list", "-b", other, "-m", "0.1")
+            assert code == UNREACHABLE and there in said
+        failure = Target("localhost:29644").failure(Refused("localhost:29644", NOT_KAFKA))
+        assert str(failure).startswith(
+            "localhost:29644: HTTP answers there, not Kafka: name a Kafka port; a `raft"
+        )
+        assert there in str(failure) and "9092" not in str(failure)
+        assert "raftlog dev" not in str(Target("far.example:1").failure(NotConnected("no route to host")))
 
 
 def test_a_cluster_that_hangs_is_found_by_its_port_and_waited_for_as_long_as_told(
@@ -473,10 +496,15 @@ def test_a_cluster_in_the_background_goes_on_until_it_is_stopped(
     try:
         assert found and CommandLine(found[1])("topic", "list").returncode == 0
         again = run(command, text=True)
-        assert again.returncode == 1 and "ports are in use" in again.stderr
+        assert again.returncode == 1
+        assert (
+            f"runs in {data} already" in again.stderr and f"`raftlog dev stop --data {data}`" in again.stderr
+        )
         assert (data / "dev.sock").stat().st_mode & 0o077 == 0
         assert _states() == ["running"] and len(logs_at(addresses_of(found[1]))) == 1
         assert invoke("dev", "kill", "1")[0] == 0
+        killed = f"node 1 killed on request; `raftlog dev restart 1 --data {data}` starts it again\n"
+        assert killed in (data / "dev.log").read_text()
         said = invoke("topic", "list", "-b", found[1], "-m", "1")[2]
         assert "a `raftlog dev` runs here, no node of it answers" in said
     finally:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from raftlog.cli import exits
 from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.progress import patient
 from tests.cli.live import CommandLine, invoke
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -60,6 +62,56 @@ def test_a_dead_broker_is_shown_as_fenced(own_cluster: AdminCluster, raftlog: Co
     finally:
         own_cluster.restart(2)
         own_cluster.wait_until_healthy()
+
+
+def test_without_a_majority_status_says_what_health_says(
+    own_cluster: AdminCluster, raftlog: CommandLine
+) -> None:
+    """Within --timeout, at the node that is left: its first lines are the health's, and no controller is named."""
+    left = ("-b", own_cluster.nodes[2].address)
+    led = {row["partition"]: row["leader"] for row in raftlog.rows("partition", "list")}
+    assert {1, 3} & set(led.values())
+    for node in (1, 3):
+        own_cluster.kill(node)
+    try:
+        began = time.monotonic()
+        code, out, err = invoke("status", *left, "-m", "8")
+        assert time.monotonic() - began < patient(8)
+        assert code == exits.UNHEALTHY
+        assert out.startswith("red\n  no active controller answers: 2 of the voters 1, 2, 3 must run")
+        assert "Without a controller" in out and "controller           -\n" in out
+        assert [line.split()[1] for line in out.splitlines()[-3:]].count("unfenced") == 1
+        assert "no broker answers" not in err
+        found = json.loads(invoke("status", *left, "-m", "8", "-J")[1])
+        assert (
+            found["stale"]
+            and found["controller"] is None
+            and sorted(found["silent"] + found["fenced"]) == [1, 3]
+        )
+        assert not any(each["controller"] for each in found["nodes"])
+        _check_errors(own_cluster, left)
+    finally:
+        for node in (1, 3):
+            own_cluster.restart(node)
+        own_cluster.wait_until_healthy()
+
+
+def _check_errors(own_cluster: AdminCluster, left: tuple[str, str]) -> None:
+    """What refuses is named with its address, and why it was asked; what answers is not called silent."""
+    addresses = {own_cluster.nodes[node].address for node in (1, 3)}
+    code, _, err = invoke("consume", "-t", "rides", "-e", *left, "-m", "2")
+    assert code == exits.UNREACHABLE and "which leads rides-" in err and "`raftlog cluster health`" in err
+    assert any(f"does not answer at {address}" in err for address in addresses)
+    (lost, *_) = (
+        row["partition"] for row in CommandLine(left[1]).rows("partition", "list") if row["leader"] in (1, 3)
+    )
+    code, _, err = CommandLine(left[1])("produce", "-t", "rides", "-p", str(lost), "-m", "2", stdin=b"a\n")[
+        0:3
+    ]
+    assert code == exits.UNREACHABLE and f", which leads rides-{lost}, does not answer".encode() in err
+    code, out, err = invoke("quorum", "why", *left)
+    assert (code, out) == (exits.UNREACHABLE, "") and "no leader of the quorum answers" in err
+    assert "`raftlog cluster health`" in err
 
 
 def test_commands_name_the_node_that_hangs_and_what_helps(

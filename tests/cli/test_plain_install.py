@@ -37,6 +37,25 @@ def without_clients(raftlog: CommandLine, *commands: str, stdin: str = "") -> li
     return [out for _, out, _ in results]
 
 
+@pytest.mark.parametrize("command", ["chaos", "pipeline demo"])
+def test_what_loads_a_cluster_by_a_stock_client_says_at_once_that_it_has_none(command: str) -> None:
+    """Before a case runs or a node starts, and without a traceback."""
+    asked = json.dumps([(command.split(), "")])
+    ran = run([sys.executable, "-c", WITHOUT_CLIENTS], stdin=asked, text=True)
+    assert ran.returncode == 0, ran.stderr
+    said = "raftlog: this needs a Kafka client: pip install confluent-kafka\n"
+    assert json.loads(ran.stdout) == [[1, "", said]]
+
+
+def test_acl_commands_say_how_a_cluster_gets_an_authorizer(raftlog: CommandLine, name: str) -> None:
+    """The setting with its value, and the cluster for trying it."""
+    for verb in ("list", f"add --topic {name} --allow-principal User:a --producer"):
+        ran = raftlog("acl", *verb.split())
+        assert ran.returncode == 1 and ran.stderr.count("\n") == 1
+        assert "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer" in ran.stderr
+        assert "`raftlog dev --secure`" in ran.stderr
+
+
 def test_a_record_is_produced_and_consumed_alone_and_in_a_group(raftlog: CommandLine, name: str) -> None:
     """The first thing that a newcomer does after the installation."""
     created, sent, alone, shared = without_clients(

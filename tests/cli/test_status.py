@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+import termios
 from dataclasses import replace
 
 import pytest
@@ -10,8 +15,9 @@ import pytest
 from raftlog.cli import exits
 from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, lag_of, rates_between
 from raftlog.cli.partition_view import Partition
-from raftlog.cli.status import tables
+from raftlog.cli.top_screen import screen, tables
 from tests.cli.live import CommandLine
+from tests.kit.waits import ended
 
 ORDERS = [Partition("orders", number, number + 1, (1, 2), (1, 2)) for number in range(2)]
 VIEW = ClusterView(
@@ -63,6 +69,43 @@ def test_the_busiest_comes_first_and_internal_topics_on_request() -> None:
     assert [(each["group"], each["lag"]) for each in groups] == [("c", "70"), ("a", "3"), ("b", "-")]
     _, (_, topics), _ = tables(VIEW, Rates({}, {}), internal=True)
     assert [each["topic"] for each in topics] == ["__consumer_offsets", "orders", "slow"]
+
+
+@pytest.mark.parametrize("width", [20, 50, 80, 110, 200])
+@pytest.mark.parametrize("height", [5, 12, 20, 50])
+def test_a_terminals_size_cuts_whole_columns_and_rows_with_a_sign(width: int, height: int) -> None:
+    """No line wraps, no table disappears in silence, and the last line says how to end it."""
+    view = replace(VIEW, groups=[GroupLine(f"group-{each}", "stable", "classic", each) for each in range(40)])
+    lines = [line for line, _ in screen(view, Rates({}, {}), internal=False, width=width, height=height)]
+    assert len(lines) <= height and max(map(len, lines)) <= width and lines[-1].startswith("q ends it")
+    if height > 12 and width >= 50:
+        assert any(line.startswith("group ") and line.endswith("lag") for line in lines)
+        (more,) = (line for line in lines if line.startswith("… "))
+        shown = sum(line.startswith("group-") for line in lines)
+        assert more == f"… {40 - shown} more groups" and shown
+    if height == 5:
+        assert "too low" in lines[-1] or width == 20
+    narrow = [line for line, _ in screen(view, Rates({}, {}), internal=False, width=36, height=50)]
+    assert "too narrow for: " in narrow[-1] and not any(
+        "…" in line for line in narrow[:-1] if "more" not in line
+    )
+
+
+@pytest.mark.slow
+def test_q_ends_what_is_watched_at_a_terminal(raftlog: CommandLine) -> None:
+    """Between two views, and the terminal is as before."""
+    controller, terminal = pty.openpty()
+    before = termios.tcgetattr(terminal)
+    command = [sys.executable, "-m", "raftlog", "top", "--interval", "60", "-b", raftlog.bootstrap]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal) as process:
+        said = b""
+        while b"q ends it" not in said:
+            said += os.read(controller, 4096)
+        os.write(controller, b"xq")
+        assert ended(process) == exits.OK
+    assert termios.tcgetattr(terminal) == before
+    os.close(controller)
+    os.close(terminal)
 
 
 @pytest.mark.slow

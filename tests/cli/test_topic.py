@@ -162,6 +162,9 @@ def test_the_cluster_is_described_with_its_brokers(raftlog: CommandLine) -> None
     assert found["brokers"] == 3 and found["without_a_leader"] == 0
     assert [node["broker"] for node in found["nodes"]] == [1, 2, 3]
     assert found["controller"] in (1, 2, 3)
+    status = json.loads(raftlog("status", "--json").stdout)
+    for each in ("topics", "partitions", "internal_partitions"):
+        assert found[each] == status[each], each
     assert found["cluster"] in raftlog("cluster", "describe").stdout
 
 

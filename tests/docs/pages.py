@@ -91,7 +91,7 @@ class Reader:
     def _start(self, arguments: list[str]) -> None:
         if self._dev is not None:
             return
-        command = [sys.executable, "-m", "raftlog", "dev", *arguments, "--port", "21092"]
+        command = [sys.executable, "-m", "raftlog", "dev", *arguments]
         self._dev = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, text=True)
         assert self._dev.stdout is not None
         self.printed = ""

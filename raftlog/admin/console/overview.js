@@ -65,7 +65,7 @@ function drawHealth(section, found) {
   const reasons = found.reasons.filter((each) => !notes.includes(each));
   const status = notes.length && !reasons.length ? "green" : found.status;
   section.className = `card health ${status}`;
-  const counts = `${plural(found.topics, "topic")} and ${plural(found.partitions, "partition")}, internal ones included · ${plural(found.brokers.length, "broker")}`;
+  const counts = `${plural(found.topics - found.internal_topics, "topic")} and ${plural(found.partitions - found.internal_partitions, "partition")}, ${plural(found.internal_partitions, "internal partition")} · ${plural(found.brokers.length, "broker")}`;
   put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[status]), `${WORDS[status]} `, h("small", {}, status)),
     reasons.length ? h("ul", { class: "reasons" }, reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "No problems."),
     notes.map((each) => h("p", { class: "quiet" }, each.message)),

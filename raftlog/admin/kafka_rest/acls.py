@@ -12,6 +12,7 @@ from raftlog.admin.audit import record_parts
 from raftlog.admin.errors import check, of_kafka
 from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of
 from raftlog.admin.route import Call, Route
+from raftlog.base.config.security import NO_AUTHORIZER
 from raftlog.base.errors import SecurityDisabled
 from raftlog.base.turns import each_part
 from raftlog.metadata.image import MetadataImage
@@ -147,7 +148,7 @@ async def list_acls(call: Call) -> AclList:
     """Return the ACLs by resource, as this node knows them."""
     image, asked = image_of(call), filter_of(call.query)
     if call.node.authorizer is None:
-        raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
+        raise of_kafka(SecurityDisabled(NO_AUTHORIZER))
     found = sorted((acl for acl in image.acls if asked.matches(acl)), key=msgspec.structs.astuple)
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls", key=msgspec.structs.astuple)
     return AclList(metadata=metadata, data=await each_part(call, shown, partial(_acl_data, call, image)))

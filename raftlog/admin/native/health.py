@@ -81,7 +81,10 @@ class Health(msgspec.Struct):
     controller_id: int | None
     brokers: list[BrokerHealth]
     topics: int
+    internal_topics: int
+    """How many of the topics are internal."""
     partitions: int
+    internal_partitions: int
     leaderless_partitions: int
     under_replicated_partitions: int
     under_min_isr_partitions: int
@@ -125,7 +128,9 @@ async def get_health(call: Call) -> Health:
         controller_id=_controller(quorum, image.controller_id),
         brokers=list(brokers),
         topics=found.topics,
+        internal_topics=found.internal_topics,
         partitions=found.partitions,
+        internal_partitions=found.internal_partitions,
         leaderless_partitions=found.leaderless.count,
         under_replicated_partitions=found.under_replicated.count,
         under_min_isr_partitions=found.under_min_isr.count,

@@ -19,6 +19,11 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _WITH_JAAS: Final = MECHANISMS[:3]
 """The mechanisms with JAAS lines that are read here; OAUTHBEARER's is in `config.oauth`."""
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+NO_AUTHORIZER: Final = (
+    f"no authorizer is configured: set authorizer.class.name={STANDARD_AUTHORIZER} on every node; "
+    "`raftlog dev --secure` runs a cluster that has it"
+)
+"""The answer to requests about ACLs in a cluster without."""
 LISTENER_PREFIX: Final = "listener.name."
 
 SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})

@@ -113,6 +113,7 @@ class Report:
 def run(options: DemoOptions) -> int:
     """Run the demo; returns the exit code. The nodes and Spark are taken down whatever happens."""
     try:
+        confluent_kafka()  # before trips are made and nodes start
         if not java():
             raise MissingError(NO_JAVA)
         with (

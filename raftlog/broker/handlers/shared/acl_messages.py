@@ -6,6 +6,7 @@ import ipaddress
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from raftlog.base.config.security import NO_AUTHORIZER
 from raftlog.base.errors import InvalidRequest, SecurityDisabled
 from raftlog.broker.context import BrokerContext
 from raftlog.security.acls import WILDCARD, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
@@ -16,7 +17,7 @@ Numbers = TypeVar("Numbers", bound=IntEnum)
 def check_enabled(broker: BrokerContext) -> None:
     """Raise SecurityDisabled where ACLs are not used."""
     if broker.authorizer is None:
-        raise SecurityDisabled("no authorizer is configured: set authorizer.class.name")
+        raise SecurityDisabled(NO_AUTHORIZER)
 
 
 def acl_of(creation: Any) -> Acl:
