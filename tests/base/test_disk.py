@@ -81,7 +81,7 @@ def test_change_that_is_stopped_half_way_counts_as_failed() -> None:
 
 
 def test_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    """A user who writes a report to /dev/null as root has a /dev/null afterwards."""
+    """A report that root writes to /dev/null leaves the device there."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
