@@ -28,7 +28,8 @@ class Told:
 
 def told(status: str, *reasons: tuple[str, int, list[str]]) -> dict[str, Any]:
     fields = ("message", "count", "partitions")
-    return {"status": status, "reasons": [dict(zip(fields, each, strict=True)) for each in reasons]}
+    told = [{"code": "some_code", **dict(zip(fields, each, strict=True))} for each in reasons]
+    return {"status": status, "reasons": told, "brokers": []}
 
 
 GREEN = told("green")
