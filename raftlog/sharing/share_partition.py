@@ -14,10 +14,12 @@ once it is fenced, and makes another from what the coordinator has.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from raftlog.base.errors import InvalidRecordState, InvalidRequest
@@ -227,10 +229,11 @@ class SharePartition:
     ) -> int | None:
         """Note a member's acknowledgements, all or none of them. Raise InvalidRecordState, InvalidRequest.
 
-        `check_batches` has passed them. The first error counts, as in Apache Kafka.
+        `add_batch` has checked them. The first error counts, as in Apache Kafka.
         Return the number of the write after which they may be answered, or None if they may be at once.
         """
         self.expire(now)
+        acknowledgements = self._not_passed(acknowledgements)
         spans: list[Span] = []
         for each in acknowledgements:
             of_each = list(_spans(each, self.start_offset, self.end_offset))
@@ -255,6 +258,11 @@ class SharePartition:
         if self.start_offset > self._written_start:
             self._is_start_due |= any(map(self._is_passed_unwritten, acknowledgements))
         return self._next_write if changes or self._is_start_due else None
+
+    def _not_passed(self, acknowledgements: Sequence[Acknowledgement]) -> Sequence[Acknowledgement]:
+        """Return those that the start offset has not passed, and the last that it has passed: any number may be."""
+        at = bisect_left(acknowledgements, self.start_offset, key=attrgetter("last_offset"))
+        return acknowledgements[max(0, at - 1) :]
 
     def _is_passed_unwritten(self, acknowledgement: Acknowledgement) -> bool:
         """Return whether the start offset has passed some of these offsets, and the next leader may deliver them.

@@ -384,10 +384,9 @@ def answer_a_hand_before_the_write(patch: pytest.MonkeyPatch) -> None:
     """An operator is answered when records are archived in memory, before the share coordinator has it."""
 
     async def acknowledge(
-        led: LedSharePartition, type_: AcknowledgeType, offsets: tuple[int, int] | None
+        led: LedSharePartition, type_: AcknowledgeType, first_offset: int, last_offset: int
     ) -> ByHand:
-        assert offsets is not None
-        found, _ = led.machine.acknowledge_by_hand(type_, *offsets, now=led._now())
+        found, _ = led.machine.acknowledge_by_hand(type_, first_offset, last_offset, now=led._now())
         led._settle()
         return found
 

@@ -23,7 +23,7 @@ from raftlog.sharing.delivery import (
     FetchedBatch,
     ShareLimits,
     StateBatch,
-    check_batches,
+    add_batch,
 )
 from raftlog.sharing.delivery_history import DeliveryEnd
 from raftlog.sharing.share_partition import SharePartition
@@ -212,9 +212,44 @@ def test_batches_are_in_order_with_one_type_or_one_each(
     said: list[tuple[int, int, list[AcknowledgeType]]],
 ) -> None:
     """INVALID_REQUEST, as in Apache Kafka (KafkaApis.validateAcknowledgementBatches)."""
-    check_batches([Acknowledgement(0, 3, [ACCEPT]), Acknowledgement(3, 4, [ACCEPT, RELEASE])])
+    checked((0, 3, [ACCEPT]), (3, 4, [ACCEPT, RELEASE]))
     with pytest.raises(InvalidRequest):
-        check_batches([Acknowledgement(*each) for each in said])
+        checked(*said)
+
+
+def checked(*said: tuple[int, int, list[AcknowledgeType]]) -> list[Acknowledgement]:
+    """Return the batches of a request as the machine gets them."""
+    batches: list[Acknowledgement] = []
+    for each in said:
+        add_batch(batches, Acknowledgement(*each))
+    return batches
+
+
+def test_a_renewal_that_is_repeated_is_one() -> None:
+    """Apache Kafka renews the record each time; a request has room for 100,000 of them."""
+    repeated = [(0, 0, [RENEW])] * 3
+    assert checked(*repeated, (0, 1, [RENEW, ACCEPT]), (1, 1, [ACCEPT])) == [
+        (0, 0, [RENEW]),
+        (0, 1, [RENEW, ACCEPT]),
+        (1, 1, [ACCEPT]),
+    ]
+    assert len(checked(*[(0, 0, [ACCEPT])] * 2)) == 2, (
+        "the second is refused, once the record's state is known"
+    )
+    assert len(checked((0, 1, [RENEW]), (1, 1, [RENEW]), (1, 1, [RENEW]))) == 2
+
+
+def test_acknowledgements_below_the_start_offset_are_not_looked_at() -> None:
+    """Only the last of them counts: whether its record may come again under the next leader."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    partition.advance_log_start(5)
+    passed = [Acknowledgement(each, each, [ACCEPT]) for each in range(5)]
+    assert len(partition._not_passed(passed)) == 1
+    assert partition.acknowledge("a", passed, now=1.0) == 1
+    assert partition.acknowledge("a", [*passed, Acknowledgement(5, 5, [ACCEPT])], now=1.0) == 1
+    assert write(partition) == (6, [])
+    assert partition.acknowledge("a", passed, now=1.0) is None
 
 
 def test_the_first_error_of_a_request_counts() -> None:

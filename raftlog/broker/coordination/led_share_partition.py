@@ -265,14 +265,14 @@ class LedSharePartition(Guard):
         if number is not None:
             await self._written(number)
 
-    async def acknowledge_by_hand(self, type_: AcknowledgeType, offsets: tuple[int, int] | None) -> ByHand:
+    async def acknowledge_by_hand(
+        self, type_: AcknowledgeType, first_offset: int, last_offset: int
+    ) -> ByHand:
         """Release or reject records for an operator, and return once that is committed. Raises as `acknowledge`.
 
-        `offsets`: first and last; None for all in flight. After an error the change may still be written later.
+        After an error the change may still be written later.
         """
-        machine = self.machine
-        first_offset, last_offset = offsets or (machine.start_offset, machine.end_offset - 1)
-        found, number = machine.acknowledge_by_hand(type_, first_offset, last_offset, now=self._now())
+        found, number = self.machine.acknowledge_by_hand(type_, first_offset, last_offset, now=self._now())
         if found.released or found.archived:
             self._changed()
         self._settle()
