@@ -11,8 +11,8 @@ import pytest
 
 from raftlog.base.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable
 from raftlog.base.types import SHARE_GROUP_STATE_TOPIC
-from raftlog.broker.coordination.share_state_client import GRACE_S, ShareStateClient
 from raftlog.broker.coordination.shards import share_coordinator
+from raftlog.broker.coordination.share_state_client import GRACE_S, ShareStateClient
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.coordinator.share_state.share_state_coordinator import ShareStateCoordinator
 from raftlog.coordinator.share_state.share_state_requests import InitializeState, WriteState
