@@ -26,7 +26,6 @@ from tests.node.share_members import (
     start,
 )
 from tests.node.test_dead_letters import have_letters, key_of, offsets, until_letters
-from tests.node.test_share_resets import leave_group, set_start
 
 
 async def by_hand(
@@ -124,8 +123,8 @@ def test_a_hand_acts_on_what_an_administrator_has_set() -> None:
         (a,) = await start(cluster, "a")
         await produce(cluster, 1)
         assert acquired(await a.fetch()) == [(0, 2, 1)]
-        await leave_group(a)
-        await set_start(a)
+        await a.leave()
+        await a.alter_offset(0)
         assert share_partitions(cluster, a.leader).sessions.has_group("work")
         assert await by_hand(cluster, a.leader, (0, 4), rejects=True) == {"not_fetched": 5}
 

@@ -35,10 +35,6 @@ async def ask_coordinator(member: Member, api_key: int, version: int, message: A
 async def leave(member: Member) -> None:
     """End a member's session, and leave the group."""
     assert (await member.fetch(epoch=FINAL_EPOCH)).error_code == 0
-    await leave_group(member)
-
-
-async def leave_group(member: Member) -> None:
     make = request_builders(HEARTBEAT, 1)
     message = make.ShareGroupHeartbeatRequest(group_id=GROUP, member_id=member.name, member_epoch=-1)
     assert (await ask_coordinator(member, HEARTBEAT, 1, message)).error_code == 0
