@@ -355,6 +355,7 @@ class SharePartition:
             self._counts.lock_timeouts += count if end is DeliveryEnd.LOCK_OVER else 0
             self._counts.archived += count if is_out else 0
             self._settle(each, state, end)
+            each.by_hand = end is DeliveryEnd.BY_HAND and state is DeliveryState.ARCHIVING
             self._released.append((first_offset, end_offset))
         if changed:
             self._ranges.join(changed[0][0], changed[-1][1])
@@ -412,6 +413,10 @@ class SharePartition:
         """The dead letters whose batch may be in the dead-letter topic or not; None if the last batch is."""
         letters = self.last_letters
         return letters if letters is not None and any(self._archiving(letters)) else None
+
+    def are_by_hand(self, letters: DeadLetters) -> bool:
+        """Return whether an operator has archived the records of these letters."""
+        return any(each.by_hand for each in self._archiving(letters))
 
     def _archiving(self, letters: DeadLetters) -> Iterator[InFlightRange]:
         for each in self._ranges.overlapping(letters.first_offset, letters.last_offset + 1):

@@ -464,7 +464,7 @@ def be_sure(patch: pytest.MonkeyPatch) -> None:
 
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
-MACHINE = "tests/sharing/test_share_partition.py"
+BY_HAND = "tests/sharing/test_acknowledge_by_hand.py"
 
 PLANTS = [
     Plant(
@@ -476,7 +476,7 @@ PLANTS = [
         play,
         leave_the_lock_that_a_hand_took,
         6.0,
-        test=f"{MACHINE}::test_an_operator_releases_what_a_member_holds",
+        test=f"{BY_HAND}::test_an_operator_releases_what_a_member_holds",
     ),
     Plant(
         "share-hand-without-letters",
@@ -484,7 +484,7 @@ PLANTS = [
         play,
         archive_by_hand_without_letters,
         6.0,
-        test=f"{MACHINE}::test_an_operator_archives_what_members_hold_and_what_is_available_again",
+        test=f"{BY_HAND}::test_an_operator_archives_what_members_hold_and_what_is_available_again",
     ),
     Plant(
         "share-passed-answered-unwritten",

@@ -299,7 +299,11 @@ class LedSharePartition(Guard):
 
     def letters_written(self, letters: DeadLetters) -> None:
         """Archive the records whose letters are in the dead-letter topic."""
-        self.machine.settle_letters(letters.first_offset, letters.last_offset + 1)
+        self.skip_letters(letters.first_offset, letters.last_offset + 1)
+
+    def skip_letters(self, first_offset: int, end_offset: int) -> None:
+        """Archive the records of these offsets that wait for letters."""
+        self.machine.settle_letters(first_offset, end_offset)
         self._settle()
         self._changed()
 
