@@ -310,9 +310,10 @@ class SharePartition:
     ) -> tuple[ByHand, int | None]:
         """Release or reject records for an operator, whichever members hold them. `type_`: RELEASE or REJECT.
 
-        It takes effect at once, and members that held them can acknowledge them no more. Available records are rejected
-        only after a delivery: others may be aborted or deleted, so they must not get dead letters. Return the number of
-        the write after which this may be answered, or None if it may be at once.
+        It takes effect at once. A later acknowledgement of members that held them raises InvalidRecordState, or does
+        nothing if the start offset has passed: it passes archived records at the front. Available records are rejected
+        only after a delivery: others may be aborted or deleted. Return the number of the write after which this may be
+        answered, or None if it may be at once.
         """
         self.expire(now)
         start_offset, end_offset = self.start_offset, self.end_offset
