@@ -140,8 +140,7 @@ def add_batch(batches: list[Acknowledgement], added: Acknowledgement) -> None:
     """Append the next batch of a request. Raise InvalidRequest unless it has a single type or one for each offset.
 
     Batches are in order. As in Apache Kafka, a batch may begin at the last offset of the batch before it; the record's
-    state decides then. A record that is renewed again and again is renewed once: so the batches of a request that the
-    machine looks at are at most a few for each offset in flight.
+    state decides then. A repeated renewal of one record is left out. So at most a few batches remain for each offset.
     """
     first_offset, last_offset, types = added
     count = last_offset - first_offset + 1

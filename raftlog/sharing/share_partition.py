@@ -260,7 +260,7 @@ class SharePartition:
         return self._next_write if changes or self._is_start_due else None
 
     def _not_passed(self, acknowledgements: Sequence[Acknowledgement]) -> Sequence[Acknowledgement]:
-        """Return those that the start offset has not passed, and the last that it has passed: any number may be."""
+        """Drop all that the start offset has passed, but for the last: a request may name any number of them."""
         at = bisect_left(acknowledgements, self.start_offset, key=attrgetter("last_offset"))
         return acknowledgements[max(0, at - 1) :]
 
@@ -310,10 +310,10 @@ class SharePartition:
     ) -> tuple[ByHand, int | None]:
         """Release or reject records for an operator, whichever members hold them. `type_`: RELEASE or REJECT.
 
-        It takes effect at once. A later acknowledgement of members that held them raises InvalidRecordState, or does
-        nothing if the start offset has passed: it passes archived records at the front. Available records are rejected
-        only after a delivery: others may be aborted or deleted. Return the number of the write after which this may be
-        answered, or None if it may be at once.
+        It takes effect at once. Later acknowledgements of the former holder raise InvalidRecordState. They have no
+        effect once the start offset has passed the record, as it passes archived records at the front. Available
+        records are rejected only after a delivery: others may be aborted or deleted. Return the number of the write
+        after which this may be answered, or None if it may be at once.
         """
         self.expire(now)
         start_offset, end_offset = self.start_offset, self.end_offset

@@ -132,7 +132,7 @@ def test_a_hand_acts_on_what_an_administrator_has_set() -> None:
 
 
 def test_many_records_are_archived_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each may have another state. Offsets that are not in flight cost nothing, however many are named."""
+    """Each may have another state. Any number of offsets may be named that are not in flight."""
     monkeypatch.setattr(share_by_hand, "OFFSETS_AT_ONCE", 2)
     slices: list[int] = []
     archive = SharePartition.acknowledge_by_hand

@@ -415,8 +415,8 @@ def test_rights_and_topics() -> None:
     run_scenario(scenario)
 
 
-def test_a_broker_that_does_not_lead_a_partition_takes_no_acknowledgement_of_nothing() -> None:
-    """A ShareAcknowledge may name a partition without any: the member learns that the leader is another."""
+def test_a_broker_that_does_not_lead_a_partition_says_so_without_acknowledgements() -> None:
+    """A ShareAcknowledge may name a partition without offsets: the member learns of another leader."""
 
     async def scenario(cluster: SimCluster) -> None:
         (a,) = await start(cluster, "a")

@@ -1,4 +1,4 @@
-"""A share coordinator whose log does not commit, beside one of the same broker whose log does (KIP-932)."""
+"""A share coordinator that cannot commit to its log, beside a sound one of the same broker (KIP-932)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_write_that_does_not_commit_fails_no_other(monkeypatch: pytest.MonkeyP
         first = asking.start(write_one(cluster, bad, 1))
         await asyncio.sleep(WRITE_TIMEOUT_S / 2)
         second = asking.start(write_one(cluster, good, 2))
-        with pytest.raises(CoordinatorNotAvailable, match="not committed in time"):
+        with pytest.raises(CoordinatorNotAvailable):
             await first
         assert WRITE_TIMEOUT_S < loop.time() - began_at < WRITE_TIMEOUT_S + GRACE_S / 2
         await second

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from raftlog.base.config import GroupConfig
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.base.machine import Decision
-from raftlog.broker.coordination import led_share_partition
+from raftlog.broker.coordination import led_share_partition, share_state_client
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.share_state_client import ShareStateClient, StoredState
 from raftlog.broker.handlers.shared import share_reader
@@ -393,6 +393,11 @@ def answer_a_hand_before_the_write(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LedSharePartition, "acknowledge_by_hand", acknowledge)
 
 
+def hang_up_on_what_does_not_commit(patch: pytest.MonkeyPatch) -> None:
+    """A broker waits for a share coordinator no longer than that waits for the commit, and closes the connection."""
+    patch.setattr(share_state_client, "GRACE_S", 0.0)
+
+
 def leave_the_lock_that_a_hand_took(patch: pytest.MonkeyPatch) -> None:
     """A record that an operator releases stays with its member."""
     release = SharePartition._release
@@ -469,6 +474,14 @@ BY_HAND = "tests/sharing/test_acknowledge_by_hand.py"
 PLANTS = [
     Plant(
         "share-hand-answered-unwritten", "KIP-932 archived again", play, answer_a_hand_before_the_write, 6.0
+    ),
+    Plant(
+        "share-states-hung-up",
+        "KIP-932 one stuck coordinator",
+        play,
+        hang_up_on_what_does_not_commit,
+        6.0,
+        test="tests/node/test_stuck_share_states.py::test_a_write_that_does_not_commit_fails_no_other",
     ),
     Plant(
         "share-hand-leaves-the-lock",
