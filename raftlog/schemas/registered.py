@@ -57,7 +57,7 @@ def read_registered(found: Any, ask: Callable[[str], Any]) -> RegisteredSchema:
 class _ReferenceBody(msgspec.Struct):
     name: str
     subject: str
-    version: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    version: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
 
 
 class _Response(msgspec.Struct, rename="camel"):

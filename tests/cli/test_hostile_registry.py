@@ -93,7 +93,7 @@ def referring(reference: Any) -> bytes:
         b'{"schema":"1","references":[{"name":"a","subject":"b","version":1e999}]}',
         b'{"schema":"1","references":[{"name":"a","subject":"b","version":NaN}]}',
         referring([{"name": "a", "subject": "b", "version": 1.5}]),
-        referring([{"name": "a", "subject": "b", "version": -1}]),
+        referring([{"name": "a", "subject": "b", "version": -2}]),
         referring([{"name": "a", "subject": "b", "version": 2**31}]),
         referring([{"name": "a", "subject": "\ud800", "version": 1}]),
         referring({"name": "a"}),
