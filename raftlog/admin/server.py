@@ -233,8 +233,8 @@ class AdminServer:
         except BrokerUnreachable as error:
             return _failure(503, Error(503, str(error)))
         except web.HTTPException as error:
-            allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-            return _failure(error.status, Error(error.status, self._message_of(error, request)), allow)
+            kept = {name: error.headers[name] for name in ("Allow", "Location") if name in error.headers}
+            return _failure(error.status, Error(error.status, self._message_of(error, request)), kept)
         except web.RequestPayloadError as error:
             return _failure(400, Error(400, f"the body is broken: {error}"))
         except Exception as error:

@@ -43,8 +43,8 @@ class FaultSwitch(Protocol):
 
     available: Sequence[str]
     """The names of faults."""
-    only_cuts: bool
-    """Whether cuts that end by themselves are all: of a node of `raftlog dev` without --enable-faults."""
+    enabled: bool
+    """Whether the node was started with --enable-faults. Otherwise it can only be cut off, for some seconds."""
 
     def active(self) -> list[NodeFault]:
         """Return the faults in force."""
@@ -218,8 +218,8 @@ class NodeView:
 
     @property
     def faults_enabled(self) -> bool:
-        """Whether the node was started with --enable-faults."""
-        return self.faults is not None and not self.faults.only_cuts
+        """Whether the node has faults, and they are `enabled`."""
+        return self.faults is not None and self.faults.enabled
 
     def accounts(self) -> list[AccountFacts]:
         """Return the parts of the budget for memory."""

@@ -14,7 +14,7 @@ from raftlog.cli import contexts, exits
 from raftlog.cli.client_settings import CERTIFICATE_FILES, check_file, dialer_of
 from raftlog.cli.cluster_command import noun
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import read_url
+from raftlog.cli.http_api import split_login, without_login
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 
@@ -78,7 +78,7 @@ def add(
     dialer_of(settings)
     for option, each in (("--http", url), ("--registry", registry)):
         if each:
-            read_url(each, option)
+            split_login(each, option)
     check_file("--cacert", cacert)
     given = zip(contexts.HTTP_SETTINGS, (url, registry, token, user, cacert), strict=True)
     settings |= {key: value for key, value in given if value}
@@ -130,8 +130,8 @@ def list_contexts(
                 "user": found.get("sasl.username")
                 or found.get(contexts.HTTP_USER, "").partition(":")[0]
                 or None,
-                "http": found.get(contexts.HTTP_URL),
-                "registry": found.get(contexts.REGISTRY_URL),
+                "http": without_login(found.get(contexts.HTTP_URL, "")) or None,
+                "registry": without_login(found.get(contexts.REGISTRY_URL, "")) or None,
             }
         )
     columns = ("context", "current", "bootstrap_servers", "user", "http", "registry")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
+import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from raftlog.base import variables
 from raftlog.base.config.network import ADMIN_ADDRESSES, is_loopback
@@ -18,6 +22,7 @@ from raftlog.cli import exits
 from raftlog.cli.contexts import HTTP_URL, REGISTRY_URL
 from raftlog.cli.exits import Failure
 from raftlog.cli.listener_probe import speaks_kafka
+from raftlog.cli.printable import printable
 
 LOCAL: Final = "http://localhost:9644"
 SEVERAL: Final = "if the cluster has other nodes, name several: -b HOST:PORT,HOST:PORT"
@@ -27,6 +32,10 @@ SEE_HEALTH: Final = "see `raftlog cluster health`"
 PROBE_S: Final = 1.0
 """How long a node may take to say that it is there, once it has not answered a request."""
 MAX_BYTES: Final = 16 << 20
+MAX_MESSAGE_CHARS: Final = 2_000
+"""What is printed of a server's message."""
+REDIRECTS: Final = range(300, 400)
+TEMPORARY_REDIRECT: Final = 307
 UNAUTHENTICATED: Final = 401
 _CODES: Final = {
     403: exits.DENIED,
@@ -76,6 +85,7 @@ class HttpApi:
     url: str = LOCAL
     token: str = ""
     timeout_s: float = 10.0
+    """How long a request may take as a whole, however slowly its response comes."""
     find: Callable[[], str] | None = None
     """Looks for a node with a working API; called again when that node did not answer. Raises Failure."""
     user: str = ""
@@ -87,7 +97,12 @@ class HttpApi:
     key: str = ""
     """PEM file of the key, if it is not in the certificate's file."""
     only_over_tls: bool = False
-    """Whether `user` is for Kafka's listeners too, and so must not cross a network in the clear."""
+    """Whether the login was saved, for this cluster or for Kafka's listeners, and so must not cross a network in the
+    clear."""
+    is_withheld: bool = False
+    """Whether the login that was saved is not sent, since the URL is not of its cluster."""
+    max_bytes: int = MAX_BYTES
+    """Of a response."""
     skips_verification_here: bool = False
     """Whether any certificate of a server on this machine is accepted, for requests without a login: the certificate is
     for another address."""
@@ -95,18 +110,33 @@ class HttpApi:
     file: Path | None = None
     """The file of settings that named it, as a context."""
     _found: str = ""
+    _followed: frozenset[tuple[str, str]] = frozenset()
+    """Redirects between nodes of one cluster."""
 
     def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:
         """Return a response's body, None if it is empty. Raise Failure for a status from 400 on, except `accepted`."""
-        if self.url or self.find is None:
-            return self._ask(self.url, method, path, body, accepted)
-        self._found = self._found or self.find()
+        url = self.located()
         try:
-            return self._ask(self._found, method, path, body, accepted)
+            return self._ask(url, method, path, body, accepted)
         except Failure as failure:
             if failure.code == exits.UNREACHABLE:
                 self._found = ""
             raise
+
+    def located(self) -> str:
+        """Return the URL; look for it first if that is necessary. Raise Failure."""
+        if self.url or self.find is None:
+            return self.url
+        self._found = self._found or self.find()
+        return self._found
+
+    def check_tls(self, url: str) -> None:
+        """Raise Failure if a request to a URL would send a saved login over a network in the clear."""
+        address = read_url(url, self.service.option)
+        if self.only_over_tls and address.scheme == "http" and not is_loopback(str(address.hostname)):
+            raise Failure(
+                f"{url} is not HTTPS: the saved login would cross the network in the clear", exits.USAGE
+            )
 
     def cluster_at(self, url: str) -> str:
         """Return the id of the cluster whose HTTP API is at a URL, "" if it has none. Raise Failure."""
@@ -121,23 +151,39 @@ class HttpApi:
         return self._content(self.url, "GET", path, None, None).decode(errors="replace")
 
     def _ask(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> Any:
-        return _read(self._content(url, method, path, body, accepted))
+        return _read(self._content(url, method, path, body, accepted), self.service.what)
 
     def _content(self, url: str, method: str, path: str, body: Any, accepted: int | None) -> bytes:
+        deadline = time.monotonic() + self.timeout_s
+        answer, content = self._exchange(url, method, path, body, deadline)
+        if answer.status == TEMPORARY_REDIRECT:
+            url = self._redirected(url, path, answer, deadline)
+            answer, content = self._exchange(url, method, path, body, deadline)
+        if answer.status in REDIRECTS:
+            raise self._leads_elsewhere(url, answer)
+        if answer.status == UNAUTHENTICATED:
+            raise Failure(f"{url}: {self._why_nobody()}", exits.DENIED)
+        if answer.status >= 400 and answer.status != accepted:
+            said = printable((_said(content) or answer.reason)[:MAX_MESSAGE_CHARS])
+            raise Failure(said, _CODES.get(answer.status, exits.FAILED))
+        return content
+
+    def _exchange(
+        self, url: str, method: str, path: str, body: Any, deadline: float
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """Return a response, whatever its status, and its body. Raise Failure."""
+        self.check_tls(url)
         address = read_url(url, self.service.option)
-        host = str(address.hostname)
-        if self.only_over_tls and address.scheme == "http" and not is_loopback(host):
-            raise Failure(
-                f"{url} is not HTTPS: the password would cross the network in the clear", exits.USAGE
-            )
-        connection = self._connection(host, address.port, secure=address.scheme == "https")
+        connection = self._connection(str(address.hostname), address.port, secure=address.scheme == "https")
+        connection.timeout = max(deadline - time.monotonic(), 0.001)
+        connection.response_class = partial(_response, deadline=deadline)  # type: ignore[assignment]
         headers = {"Accept": "application/json", **self._authorization()}
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
             connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
             answer = connection.getresponse()
-            content = answer.read(MAX_BYTES)
+            content = answer.read(self.max_bytes + 1)
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             if isinstance(error, ssl.SSLCertVerificationError):
@@ -145,15 +191,38 @@ class HttpApi:
                     f"the certificate of {url} is not trusted ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
-            where = self._advice(url, path, error)
-            raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None
+            where, why = self._advice(url, path, error), printable(reason[:MAX_MESSAGE_CHARS])
+            raise Failure(f"no answer at {url} ({why}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()
-        if answer.status == UNAUTHENTICATED:
-            raise Failure(f"{url}: {self._why_nobody()}", exits.DENIED)
-        if answer.status >= 400 and answer.status != accepted:
-            raise Failure(_said(content) or answer.reason, _CODES.get(answer.status, exits.FAILED))
-        return content
+        if len(content) > self.max_bytes:
+            raise Failure(f"{url}: the answer has more than {self.max_bytes} bytes")
+        return answer, content
+
+    def _redirected(self, url: str, path: str, answer: http.client.HTTPResponse, deadline: float) -> str:
+        """Return the address of the node that answers instead. Raise Failure unless it is of the same cluster.
+
+        A registry redirects callers that it knows by a certificate to the node that leads. It answers for that node if
+        a caller has a login, which is therefore never sent on.
+        """
+        there, wanted = _base_of(answer)
+        is_as_safe = urlsplit(there).scheme == urlsplit(url).scheme
+        is_same_request = unquote(wanted) == unquote(path) and path != self.service.cluster_path
+        if self._authorization() or not (is_same_request and is_as_safe):
+            raise self._leads_elsewhere(url, answer)
+        if (url, there) not in self._followed:
+            asked = replace(self, timeout_s=max(deadline - time.monotonic(), 0.001))
+            own = asked.cluster_at(url)
+            if not own or asked.cluster_at(there) != own:
+                raise self._leads_elsewhere(url, answer)
+            self._followed = self._followed | {(url, there)}
+        return there
+
+    def _leads_elsewhere(self, url: str, answer: http.client.HTTPResponse) -> Failure:
+        there = printable(_base_of(answer)[0][:MAX_MESSAGE_CHARS]) or "nowhere"
+        return Failure(
+            f"{url} redirects to {there}, which is not followed; {self.service.option} can name it"
+        )
 
     def _advice(self, url: str, path: str, error: Exception) -> str:
         """Return what may help where no API answers."""
@@ -191,6 +260,8 @@ class HttpApi:
             return "the user name or password is wrong"
         if self.token:
             return "the token is wrong"
+        if self.is_withheld:
+            return "it requires authentication, and the saved login is only for hosts of its cluster"
         return "it requires authentication: add -F FILE, --user NAME or --token TOKEN"
 
     def _connection(self, host: str, port: int | None, *, secure: bool) -> http.client.HTTPConnection:
@@ -218,27 +289,85 @@ class HttpApi:
 
 def read_url(url: str, option: str) -> SplitResult:
     """Return the parts of the address of an HTTP service. Raise Failure, which names the option, for any other text."""
+    reason = "expected http://HOST:PORT or https://HOST:PORT"
     try:
         address = urlsplit(url)
         is_whole = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
-    except ValueError as error:  # its words name the port
-        raise Failure(f"{option} {url}: {error}", exits.USAGE) from None
-    if not is_whole:
-        raise Failure(f"{option} {url}: expected http://HOST:PORT or https://HOST:PORT", exits.USAGE)
-    return address
+        if is_whole and "@" not in address.path + address.query + address.fragment:  # a part of a password
+            return address
+    except ValueError as error:  # its words name the port, or what follows a colon in a password
+        reason = reason if "@" in url else str(error)
+    raise Failure(f"{option} {without_login(url)}: {reason}", exits.USAGE)
+
+
+def split_login(url: str, option: str) -> tuple[str, str]:
+    """Return an address without its login, and the login as NAME:PASSWORD; "" for none. Raise Failure."""
+    address = read_url(url, option)
+    login, _, host = address.netloc.rpartition("@")
+    if login and ":" not in login:
+        login += ":"
+    return address._replace(netloc=host).geturl(), unquote(login)
+
+
+def without_login(url: str) -> str:
+    """Return any text that is meant as an address, as it may be printed."""
+    scheme, separator, rest = url.partition("://") if "://" in url else ("", "", url)
+    return scheme + separator + rest.rpartition("@")[2]
+
+
+def _base_of(answer: http.client.HTTPResponse) -> tuple[str, str]:
+    """Return the address of the server that a redirect leads to, without a login, and the path there."""
+    location = answer.headers.get("Location", "")
+    try:
+        address = urlsplit(location)
+        there, _ = split_login(f"{address.scheme}://{address.netloc}", "Location")
+    except (ValueError, Failure):
+        return "", ""
+    return there, address._replace(scheme="", netloc="", fragment="").geturl()
+
+
+class _Timed(io.RawIOBase):
+    """A socket that is read until a deadline. The timeout of a socket is that of each read, so bytes may drip."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        super().__init__()
+        self._sock, self._deadline = sock, deadline
+        self._raw = sock.makefile("rb", buffering=0)  # keeps the socket open until this is closed
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _response(sock: socket.socket, *given: Any, deadline: float, **named: Any) -> http.client.HTTPResponse:
+    reader: Any = _Timed(sock, deadline)
+    return http.client.HTTPResponse(reader, *given, **named)
 
 
 def _said(content: bytes) -> str:
     try:
         return str(json.loads(content)["message"]).rstrip(".")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 
-def _read(content: bytes) -> Any:
+def _read(content: bytes, what: str) -> Any:
     if not content:
         return None
     try:
         return json.loads(content)
-    except ValueError:
-        raise Failure("the answer is not JSON: is this raftlog's HTTP API?") from None
+    except (ValueError, RecursionError):
+        raise Failure(f"the answer is not JSON: is this a {what}?") from None

@@ -23,7 +23,7 @@ from raftlog.cli.client_settings import addresses_of, check_files
 from raftlog.cli.cluster_command import SHARED, add_command
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpEndpoint, read_url
+from raftlog.cli.http_api import ADMIN_API, HttpApi, HttpEndpoint, read_url, split_login
 from raftlog.cli.target import TIMEOUT_S, Target
 
 _LOGIN: Final[dict[str, tuple[Any, Any]]] = {
@@ -140,52 +140,70 @@ def _api(given: dict[str, Any], *, service: HttpEndpoint) -> HttpApi:
     url, bootstrap, file = (given.pop(name) for name in ("url", "bootstrap", "file"))
     if "context" in given:
         file = contexts.file_of(given.pop("context"), file, is_addressed=bool(url or bootstrap))
-    saved, takes_login = contexts.read_http(file), True
     target = Target(bootstrap, (), file, given["timeout"])
-    if not (url or bootstrap) and service.saved in saved:
-        url = saved[service.saved]
-        takes_login = _is_of_cluster(service.saved, saved, target.servers)
-    api = HttpApi(url or service.local, given.pop("token"), given.pop("timeout"), service=service)
+    api = HttpApi("", given.pop("token"), given.pop("timeout"), service=service)
     api.file = file
     api.user, api.cacert, api.certificate = (given.pop(name) for name in ("user", "cacert", "certificate"))
-    _take_saved(api, saved, takes_login=takes_login)
+    _set_up(api, target, url, servers="" if target.is_default else target.servers)
     if api.user and ":" not in api.user:
         api.user = f"{api.user}:{_password(api.user)}"
-    _take_login(api, target, takes_login=takes_login)
-    if (target.bootstrap or target.file) and not url:
-        api.url, api.find = "", partial(_find, target, api)
+    if not api.url and (target.bootstrap or target.file):
+        api.find = partial(_find, target, api)
+    api.url = api.url or ("" if api.find else service.local)
     return api
 
 
 def api_of(target: Target, timeout_s: float, *, service: HttpEndpoint = ADMIN_API, url: str = "") -> HttpApi:
     """Return a service of a cluster, with the login of its target. Without a URL it is found when it is first asked."""
-    saved, takes_login = contexts.read_http(target.file), True
-    if not (url or target.bootstrap) and service.saved in saved:
-        url = saved[service.saved]
-        takes_login = _is_of_cluster(service.saved, saved, target.servers)
-    api = HttpApi(url, "", timeout_s, service=service)
+    api = HttpApi("", "", timeout_s, service=service)
     api.find = partial(_http_api_of, target, api)
-    _take_saved(api, saved, takes_login=takes_login)
-    _take_login(api, target, takes_login=takes_login)
+    _set_up(api, target, url, servers=target.servers)
     return api
 
 
-def _is_of_cluster(name: str, saved: Mapping[str, str], servers: str) -> bool:
-    """Return whether a saved URL is on a host of the brokers or the HTTP API. Other hosts do not get the login."""
-    host, own = _host_of(name, saved), {_host_of(contexts.HTTP_URL, saved)}
-    own |= {each.lower() for each, _ in addresses_of(servers)}
-    return host in own or (is_loopback(host) and any(map(is_loopback, own)))
+def _set_up(api: HttpApi, target: Target, url: str, *, servers: str) -> None:
+    """Set the address, given or saved, and the login: that of the URL itself, of an option, or of the target's file.
+
+    The file's login goes only to hosts of its cluster. `servers`: the brokers; "" if neither option nor file names any.
+    """
+    saved, name = contexts.read_http(target.file), api.service.saved
+    is_saved = not (url or target.bootstrap) and name in saved
+    login = ""
+    if is_saved or url:
+        api.url, login = split_login(saved[name], name) if is_saved else split_login(url, api.service.option)
+    if login:
+        api.user, api.token, api.only_over_tls = login, "", is_saved
+    takes_login = not api.url or _is_of_cluster(api.url, saved, servers)
+    _take_saved(api, saved, takes_login=takes_login)
+    _take_login(api, target, takes_login=takes_login)
 
 
-def _host_of(name: str, saved: Mapping[str, str]) -> str:
-    return str(read_url(saved[name], name).hostname) if name in saved else ""
+def _is_of_cluster(url: str, saved: Mapping[str, str], servers: str) -> bool:
+    """Return whether a URL is on a host of the brokers or the HTTP API. Other hosts do not get the login."""
+    host, own = _host_of(url), {each.lower() for each, _ in addresses_of(servers)}
+    if contexts.HTTP_URL in saved:
+        own.add(_host_of(saved[contexts.HTTP_URL]))
+    return not own or host in own or (is_loopback(host) and any(map(is_loopback, own)))
 
 
-def _take_saved(api: HttpApi, saved: Mapping[str, str], *, takes_login: bool = True) -> None:
+def _host_of(url: str) -> str:
+    return str(read_url(url, contexts.HTTP_URL).hostname)
+
+
+def _take_saved(api: HttpApi, saved: Mapping[str, str], *, takes_login: bool) -> None:
     """Add what a context says about the HTTP API, where no option says it."""
-    if takes_login and not (api.token or api.user):
-        api.token, api.user = (saved.get(name, "") for name in (contexts.HTTP_TOKEN, contexts.HTTP_USER))
     api.cacert = api.cacert or saved.get(contexts.HTTP_CACERT, "")
+    token, user = (saved.get(name, "") for name in (contexts.HTTP_TOKEN, contexts.HTTP_USER))
+    if (token or user) and not (api.token or api.user):
+        _add_login(api, token=token, user=user, takes_login=takes_login)
+
+
+def _add_login(api: HttpApi, *, token: str = "", user: str = "", takes_login: bool) -> None:
+    """Add a login that was saved, if the API may get it."""
+    if takes_login:
+        api.token, api.user, api.only_over_tls = token, user, True
+    else:
+        api.is_withheld = True
 
 
 def _find(target: Target, api: HttpApi) -> str:
@@ -248,16 +266,16 @@ def _is_nearby(servers: str, host: str) -> bool:
     return any(is_loopback(each) or each == socket.gethostname() for each in [host, *own])
 
 
-def _take_login(api: HttpApi, target: Target, *, takes_login: bool = True) -> None:
+def _take_login(api: HttpApi, target: Target, *, takes_login: bool) -> None:
     """Add what a file of a Kafka client says, where no option of the HTTP API says it."""
     login = target.settings
     check_files(login)
     api.cacert = api.cacert or login.get("ssl.ca.location", "")
     if not api.certificate:
         api.certificate, api.key = (login.get(f"ssl.{name}.location", "") for name in ("certificate", "key"))
-    if takes_login and not (api.user or api.token) and "sasl.password" in login:
-        api.user = f"{login.get('sasl.username', '')}:{login['sasl.password']}"
-        api.only_over_tls = True
+    if not (api.user or api.token) and "sasl.password" in login:
+        user = f"{login.get('sasl.username', '')}:{login['sasl.password']}"
+        _add_login(api, user=user, takes_login=takes_login)
 
 
 def _password(user: str) -> str:

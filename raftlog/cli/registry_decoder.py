@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection, Generator
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import unquote
 
 import msgspec
 
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.http_api import SCHEMA_REGISTRY, read_url
+from raftlog.cli.http_api import SCHEMA_REGISTRY
 from raftlog.cli.http_command import api_of
 from raftlog.cli.kcat.format import BY_GUID_ALONE, Record
 from raftlog.cli.printable import printable
@@ -34,6 +33,11 @@ Result = TypeVar("Result")
 NOT_FOUND: Final = 404
 RETRY_S: Final = 5.0
 """How long a registry that did not answer, and an id that it did not know, are not asked for again."""
+LOOKUP_S: Final = 5.0
+"""How long the requests for a schema may take, with those for its references. A member of a group sends no heartbeats
+meanwhile, so this is far below a usual session timeout."""
+MAX_ANSWER_BYTES: Final = 4 << 20
+"""Bytes of a response: a schema's characters may be escaped."""
 MAX_SCHEMAS: Final = 1_000
 """Schemas, and unknown ids, that are kept: producers choose the ids."""
 
@@ -48,12 +52,12 @@ class _Reader(NamedTuple):
 
 
 class RegistryDecoder:
-    """Decodes the `fields` ("key", "value") of records. `ask` returns the body for a path of the registry.
+    """Decodes the `fields` ("key", "value") of records. `ask` returns the body for a path of the registry, in seconds.
 
-    `ask` returns None for a schema that is not there, and raises Failure if the registry does not answer.
+    `ask` returns None for a schema that is not there, and raises Failure: UNREACHABLE if the registry does not answer.
     """
 
-    def __init__(self, ask: Callable[[str], Any], fields: Collection[str]) -> None:
+    def __init__(self, ask: Callable[[str, float], Any], fields: Collection[str]) -> None:
         self._ask, self._fields = ask, fields
         self._readers: dict[bytes, _Reader] = {}
         self._away_until = 0.0
@@ -116,13 +120,15 @@ class RegistryDecoder:
         by_guid = prefix[0] == BY_GUID
         schema_id = BY_GUID_ALONE if by_guid else int.from_bytes(prefix[1:], "big")
         path = f"guids/{uuid.UUID(bytes=prefix[1:])}" if by_guid else f"ids/{schema_id}"
-        again_at = time.monotonic() + RETRY_S
+        begun_at = time.monotonic()
+        again_at = begun_at + RETRY_S
+        ask = partial(self._asked, deadline=begun_at + LOOKUP_S)
         try:
-            found = self._asked(f"/schemas/{path}")
+            found = ask(f"/schemas/{path}")
             if found is None:
                 problem = f"the registry has no schema with {_name_of(prefix)}"
                 return _Reader(schema_id, None, problem, again_at)
-            schema = read_registered(found, self._asked)
+            schema = read_registered(found, ask)
             return _Reader(schema_id, _reading(schema))
         except (SchemaError, Undecodable, ImportError) as error:
             problem = str(error)
@@ -130,15 +136,27 @@ class RegistryDecoder:
             problem = "what the registry returned is no schema"
         return _Reader(schema_id, None, f"schema {_name_of(prefix)} cannot be used: {problem}", again_at)
 
-    def _asked(self, path: str) -> Any:
-        """Return a response of the registry. Raise _Away; a line says so once, until it answers again."""
-        if time.monotonic() < self._away_until:
+    def _asked(self, path: str, *, deadline: float) -> Any:
+        """Return a response of the registry. Raise Undecodable if it refuses, _Away if it does not answer.
+
+        A line says that it does not, once until it answers again.
+        """
+        now = time.monotonic()
+        if now < self._away_until:
             raise _Away
         try:
-            found = self._ask(path)
+            if now >= deadline:
+                raise Failure(
+                    f"the registry takes more than {LOOKUP_S:.0f} s for a schema", exits.UNREACHABLE
+                )
+            found = self._ask(path, deadline - now)
         except Failure as failure:
+            if failure.code != exits.UNREACHABLE:
+                self._away_until = 0.0
+                raise Undecodable(str(failure)) from None
             if not self._away_until:
-                _say(f"{failure}; keys and values without a known schema are printed as they are meanwhile")
+                why = printable(str(failure))
+                _say(f"{why}; keys and values without a known schema are printed as they are meanwhile")
             self._away_until = time.monotonic() + RETRY_S
             raise _Away from None
         self._away_until = 0.0
@@ -154,16 +172,17 @@ def decoder_of(target: Target, url: str, fields: Collection[str]) -> RegistryDec
 
     Raise Failure.
     """
-    login = ""
-    if url:
-        address = read_url(url, SCHEMA_REGISTRY.option)
-        names, at, host = address.netloc.rpartition("@")
-        url, login = address._replace(netloc=host).geturl(), unquote(names) if at else ""
     api = api_of(target, target.timeout_s, service=SCHEMA_REGISTRY, url=url)
-    if login:
-        api.user, api.only_over_tls = login, False
+    api.max_bytes = MAX_ANSWER_BYTES
+    if api.url:
+        api.check_tls(api.url)
 
-    def ask(path: str) -> Any:
+    def ask(path: str, timeout_s: float) -> Any:
+        api.timeout_s = min(timeout_s, target.timeout_s)
+        try:
+            api.located()
+        except Failure as failure:  # which concerns all schemas
+            raise Failure(str(failure), exits.UNREACHABLE) from None
         try:
             return schema_in(api.ask("GET", path, accepted=NOT_FOUND), path)
         except NotARegistry as error:

@@ -25,7 +25,7 @@ class LinkFaults:
     """The cut of one node's links. Any thread may call it."""
 
     available: Sequence[str] = (CUT_OFF,)
-    only_cuts = True
+    enabled = False
 
     def __init__(self) -> None:
         self.links = NodeLinks()
@@ -62,20 +62,25 @@ class LinkFaults:
         with self._lock:
             healed = [each for each in self._active if name in (each, ALL)]
             self._active = {each: fault for each, fault in self._active.items() if each not in healed}
+            if CUT_OFF in healed:
+                self._forget_end()
             self._act()
         for each in healed:
             log.warning("fault_healed", fault=each)
 
     def _end_later(self, cut: CutOff) -> None:
-        """Let a cut end after its seconds, and forget the end of a cut that it replaces."""
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
+        """Let a cut end after its seconds, in place of the end of a cut that it replaces."""
+        self._forget_end()
         if cut.seconds:
             self._ends_at = time.monotonic() + cut.seconds
             self._end = Timer(cut.seconds, self._heal_cut, [cut])
             self._end.daemon = True
             self._end.start()
+
+    def _forget_end(self) -> None:
+        if self._end is not None:
+            self._end.cancel()  # or its thread lives as long as the cut would have
+            self._end = None
 
     def _heal_cut(self, cut: CutOff) -> None:
         with self._lock:

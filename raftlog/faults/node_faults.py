@@ -47,7 +47,7 @@ class NodeFaults(LinkFaults):
     """The faults of one node, and the disk, clock and links that they act on. Any thread may call it."""
 
     available = NAMES
-    only_cuts = False
+    enabled = True
 
     def __init__(self, folders: Sequence[str]) -> None:
         super().__init__()

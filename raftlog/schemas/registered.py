@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from raftlog.schemas.errors import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND, VERSION_NOT_FOUND
-from raftlog.schemas.schema import MAX_REFERENCES, Named, Reference
+import msgspec
+
+from raftlog.schemas.errors import SCHEMA_NOT_FOUND, SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, too_large
+from raftlog.schemas.schema import MAX_REFERENCED_CHARS, MAX_REFERENCES, Named, Reference
 
 UNKNOWN: Final = {"/schemas/": (SCHEMA_NOT_FOUND,), "/subjects/": (SUBJECT_NOT_FOUND, VERSION_NOT_FOUND)}
 """The codes that mean that a registry has no such schema, by the beginning of the path."""
@@ -44,21 +46,41 @@ def schema_in(answer: Any, path: str) -> dict[str, Any] | None:
 def read_registered(found: Any, ask: Callable[[str], Any]) -> RegisteredSchema:
     """Return the schema of a response. `ask` returns the response for a path, None for what the registry does not have.
 
-    Of a schema with more than MAX_REFERENCES references, some are missing, so that its text cannot be parsed.
+    Of a schema with more than MAX_REFERENCES references, some are missing, so that its text cannot be parsed. Raise
+    ValueError for a response of another form, SchemaError for more than MAX_REFERENCED_CHARS in references.
     """
-    references = tuple(dict.fromkeys(_referred(found, ask, set())))
-    return RegisteredSchema(found.get("schemaType", "AVRO"), found["schema"], references)
+    schema = msgspec.convert(found, _Response)
+    references = tuple(dict.fromkeys(_referred(schema, ask, {})))
+    return RegisteredSchema(schema.schema_type or "AVRO", schema.schema, references)
 
 
-def _referred(found: Any, ask: Callable[[str], Any], seen: set[Reference]) -> Iterator[Named]:
-    """Yield the references that were not seen, deepest first."""
-    for each in found.get("references") or ():
-        reference = Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+class _ReferenceBody(msgspec.Struct):
+    name: str
+    subject: str
+    version: Annotated[int, msgspec.Meta(ge=-1, lt=2**31)]
+
+
+class _Response(msgspec.Struct, rename="camel"):
+    """The fields of a response that are read."""
+
+    schema: str
+    schema_type: str | None = None
+    references: list[_ReferenceBody] | None = None
+
+
+def _referred(schema: _Response, ask: Callable[[str], Any], seen: dict[Reference, int]) -> Iterator[Named]:
+    """Yield the references that were not seen, deepest first. `seen` has the characters of each."""
+    for each in schema.references or ():
+        reference = Reference(each.name, each.subject, each.version)
         if reference in seen or len(seen) >= MAX_REFERENCES:
             continue
-        seen.add(reference)
+        seen[reference] = 0
         subject = quote(reference.subject, safe="")
         there = ask(f"/subjects/{subject}/versions/{reference.version}?deleted=true")
         if there is not None:
-            yield from _referred(there, ask, seen)
-            yield Named(reference.name, str(there["schema"]))
+            found = msgspec.convert(there, _Response)
+            seen[reference] = len(found.schema)
+            if sum(seen.values()) > MAX_REFERENCED_CHARS:
+                raise too_large(f"it refers to more than {MAX_REFERENCED_CHARS} characters")
+            yield from _referred(found, ask, seen)
+            yield Named(reference.name, found.schema)

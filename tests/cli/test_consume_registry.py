@@ -191,7 +191,7 @@ def test_an_address_that_is_no_registry_says_so(
     for body in ({"detail": "Not Found"}, {"error_code": 404}, [], None):
         monkeypatch.setattr(HttpApi, "ask", lambda *_, body=body, **_accepted: body)
         with pytest.raises(Failure, match="returns no schemas: it has no schema registry's answer"):
-            decoder._ask("/schemas/ids/1")
+            decoder._ask("/schemas/ids/1", 1.0)
 
 
 def test_a_share_group_decodes_and_acknowledges(
@@ -213,7 +213,7 @@ def record(offset: int, value: bytes) -> Record:
 
 
 def decoder_by(ask: Callable[[str], Any]) -> RegistryDecoder:
-    return RegistryDecoder(ask, ("value",))
+    return RegistryDecoder(lambda path, _timeout_s: ask(path), ("value",))
 
 
 def test_hostile_ids_fill_no_memory(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ async def inject_fault(call: Call) -> Faults:
         return await _pass_on(call, "POST", body=msgspec.json.encode(fault))
     if name_of(fault) not in switch.available:
         raise _not_enabled(call)
-    if switch.only_cuts and isinstance(fault, CutOff) and not fault.seconds:
+    if not switch.enabled and isinstance(fault, CutOff) and not fault.seconds:
         raise ApiError(
             422, f"$.seconds: without --enable-faults it must be more than 0, and at most {LONGEST_S}"
         )
