@@ -12,8 +12,8 @@ from typing import Final
 
 from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER, TopicPartition
-from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.partition_health import PartitionHealth, is_deprived, partition_health
+from raftlog.metadata.image import MetadataImage, PartitionState, is_deprived
+from raftlog.metadata.partition_health import PartitionHealth, partition_health
 
 SLICE: Final = 1_000
 """Partitions in one slice: well below a millisecond."""

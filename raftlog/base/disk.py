@@ -119,9 +119,15 @@ def write_file(
     """Replace a small file atomically: write beside it, sync, rename, sync its folder (the syncs only if `sync`).
 
     A `secret` file is readable only for this user, at every moment. `beside` ends the temporary name, which must differ
-    between processes that write the same file at once. Raise OSError.
+    between processes that write the same file at once. A device or a pipe, such as /dev/null, is written to and stays.
+    Raise OSError.
     """
     final = os.fspath(path)
+    data = content.encode() if isinstance(content, str) else content
+    if os.path.exists(final) and not os.path.isfile(final):
+        with open(final, "wb") as device:
+            device.write(data)
+        return
     temporary = final + beside
     if secret:
         with suppress(FileNotFoundError):
@@ -130,7 +136,7 @@ def write_file(
     with _named(final):
         try:
             with open(os.open(temporary, flags, FILE_MODE if secret else 0o666), "wb") as file:
-                file.write(content.encode() if isinstance(content, str) else content)
+                file.write(data)
                 if sync:
                     file.flush()
                     sync_whole(file.fileno())

@@ -74,10 +74,9 @@ log = get_logger(__name__)
 class _Held:
     """The bytes of a request's frame, counted while something may refer to them."""
 
-    __slots__ = ("_requests", "_size", "connection")
+    __slots__ = ("_requests", "_size")
 
     def __init__(self, connection: Connection, size: int) -> None:
-        self.connection = connection
         self._requests = connection.server.requests
         self._size = size
 
@@ -148,9 +147,8 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.principal,
     )
     if api is None or not known.handles(version):
-        _answer_later(
-            connection, request, _refuse_version(connection, request, version), _Held(connection, len(frame))
-        )
+        held = _Held(connection, len(frame))
+        _answer_later(Slot(connection), request, _refuse_version(connection, request, version), held)
         return
     if len(frame) > REQUEST_MAX_BYTES:
         refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
@@ -158,18 +156,13 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         return
     size, kept = len(frame), connection.keep_bytes(frame)
     if size > DECODED_AT_ONCE_BYTES:
-        held = _Held(connection, size)
-        work = _decode_then_handle(api, request, kept, position, held)
-        _answer_later(connection, request, work, held, room=_room_for_objects(connection, api, request, size))
+        slot, held = Slot(connection), _Held(connection, size)
+        work = _decode_then_handle(slot, api, request, (kept, position), held)
+        _answer_later(slot, request, work, held, room=_room_for_objects(connection, api, request, size))
         return
     if (api_key, version) not in connection.server.schemas_loaded and request.peer_broker_id is None:
-        held = _Held(connection, size)
-        _answer_later(
-            connection,
-            request,
-            _load_then_handle(api, request, kept, position, held),
-            held,
-        )
+        slot, held = Slot(connection), _Held(connection, size)
+        _answer_later(slot, request, _load_then_handle(slot, api, request, (kept, position), held), held)
         return
     try:
         message = decode_request(api_key, version, kept, position, parts_max=_parts_max(api, request))
@@ -215,26 +208,29 @@ def _refusal(request: RequestContext, why: str | None) -> Any:
 
 
 async def _load_then_handle(
-    api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
+    slot: Slot, api: Api, request: RequestContext, frame: tuple[memoryview, int], held: _Held
 ) -> Any:
     """Handle the first requests of a version of an API in turns: loading its decoder takes milliseconds."""
-    server = held.connection.server
+    server = slot.connection.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
-    work = _decode_then_handle(api, request, frame, position, held)
+    work = _decode_then_handle(slot, api, request, frame, held)
     del frame
     return await work
 
 
 async def _decode_then_handle(
-    api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
+    slot: Slot, api: Api, request: RequestContext, frame: tuple[memoryview, int], held: _Held
 ) -> Any:
-    """Handle a large request in turns. Later requests on the connection wait."""
-    connection = held.connection
+    """Handle a large request in turns; `frame` comes with the position behind its header.
+
+    Later requests on the connection wait until it is decoded, and mostly until it is answered.
+    """
+    connection = slot.connection
     if not connection.is_open:
         return None
     pieces = decode_request_incrementally(
-        request.api_key, request.api_version, frame, position, parts_max=_parts_max(api, request)
+        request.api_key, request.api_version, *frame, parts_max=_parts_max(api, request)
     )
     try:
         message = await decoded(connection.server.broker.env, pieces)
@@ -249,7 +245,11 @@ async def _decode_then_handle(
     del message, pieces, frame
     if api.waits_for_members:
         held.stop_counting()
-    return await result if inspect.iscoroutine(result) else result
+    if not inspect.iscoroutine(result):
+        return result
+    if _overlaps(api, request):
+        connection.responses.overlap(slot)
+    return await result
 
 
 def _room_for_objects(
@@ -273,13 +273,19 @@ async def _refuse_version(connection: Connection, request: RequestContext, versi
     return response
 
 
+def _overlaps(api: Api, request: RequestContext) -> bool:
+    """Return whether later requests are handled while this one waits. Responses of clients' requests would pile up."""
+    return api.overlaps and request.peer_broker_id is not None
+
+
 def _respond(connection: Connection, api: Api, request: RequestContext, message: Any, *, size: int) -> None:
     """Respond now or later; `size` is the size of the request's frame. `message` may refer to the frame's bytes."""
     result = _begin(connection.server.broker, api, request, message)
     if inspect.iscoroutine(result):
         held = _Held(connection, 0 if api.waits_for_members else size)
-        overlaps = api.overlaps and request.peer_broker_id is not None
-        _answer_later(connection, request, result, held, overlaps=overlaps)
+        slot = Slot(connection)
+        slot.overlaps = _overlaps(api, request)
+        _answer_later(slot, request, result, held)
     elif result is not None:
         connection.responses.add((_throttled(connection, request, _encode(request, result)),))
 
@@ -314,19 +320,16 @@ async def _completed(
 
 
 def _answer_later(
-    connection: Connection,
+    slot: Slot,
     request: RequestContext,
     work: Coroutine[Any, Any, Any],
     held: _Held,
     *,
     room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
-    overlaps: bool = False,
 ) -> None:
     """Keep the request's place, run the work while holding `room`, and respond with its result."""
-    slot = Slot(connection)
-    slot.overlaps = overlaps
-    connection.responses.hold(slot)
-    connection.spawn(_conclude(slot, request, work, held, room))
+    slot.connection.responses.hold(slot)
+    slot.connection.spawn(_conclude(slot, request, work, held, room))
 
 
 async def _conclude(

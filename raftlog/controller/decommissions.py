@@ -27,7 +27,7 @@ from raftlog.controller.leader_and_isr import UncleanRule, update_all_partitions
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment import FoundPartition, begin_reassignment
 from raftlog.metadata.controller_api import DecommissionBroker, Done, UnregisterBroker
-from raftlog.metadata.cordoned_brokers import cordoned_brokers
+from raftlog.metadata.effective_config import cordoned_brokers
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import DecommissionChanged, PartitionChanged, Record
 

@@ -31,9 +31,8 @@ from raftlog.metadata.controller_api import (
     ElectionResults,
     ElectLeaders,
 )
-from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, is_deprived
 from raftlog.metadata.metadata_records import PartitionChanged
-from raftlog.metadata.partition_health import is_deprived
 
 MAX_REBALANCED: Final = 1_000
 """Leaderships that one rebalance moves; the next interval moves more."""

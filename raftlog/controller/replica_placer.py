@@ -11,7 +11,7 @@ from random import Random
 
 from raftlog.base.errors import InvalidReplicationFactor
 from raftlog.controller.partition_index import PartitionIndex
-from raftlog.metadata.cordoned_brokers import cordoned_brokers
+from raftlog.metadata.effective_config import cordoned_brokers
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 
 

@@ -165,6 +165,15 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
         return self.eligible if self.isr_lost else (*self.isr, *self.eligible)
 
 
+def is_deprived(missing: int, preferred: int, percentage: int) -> bool:
+    """Return whether a broker gets leaderships back (KIP-183).
+
+    It is the preferred leader of `preferred` partitions, and does not lead `missing` of them, which is more than
+    `percentage` (leader.imbalance.per.broker.percentage).
+    """
+    return 100 * missing > percentage * preferred
+
+
 def without(replicas: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:
     """Return the replicas that are not among others, in their order."""
     return tuple(each for each in replicas if each not in others) if others else replicas

@@ -31,14 +31,5 @@ def is_under_replicated(state: PartitionState) -> bool:
     return not _serves(state) or any(each not in state.isr for each in state.target_replicas)
 
 
-def is_deprived(missing: int, preferred: int, percentage: int) -> bool:
-    """Return whether a broker gets leaderships back (KIP-183).
-
-    It is the preferred leader of `preferred` partitions, and does not lead `missing` of them, which is more than
-    `percentage` (leader.imbalance.per.broker.percentage).
-    """
-    return 100 * missing > percentage * preferred
-
-
 def _serves(state: PartitionState) -> bool:
     return state.leader != NO_BROKER and not state.isr_lost

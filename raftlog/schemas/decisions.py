@@ -79,6 +79,7 @@ def decide_registration(state: RegistryState, wanted: Registration) -> Change:
     if found is not None:
         return Change((), found)
     _check_given(state, wanted)
+    state.named(wanted.schema.references)  # a version may be gone since the schema was parsed with it
     schema_id = wanted.id or state.by_identity.get(wanted.identity, 0) or state.highest_id + 1
     version = wanted.version or state.next_version(wanted.subject)
     if schema_id >= INT32:

@@ -136,19 +136,21 @@ class ByHand(NamedTuple):
     not_fetched: int = 0
 
 
-def check_batches(acknowledgements: Sequence[Acknowledgement]) -> None:
-    """Raise InvalidRequest unless ranges are in order, each with a single type or a type for each offset.
+def add_batch(batches: list[Acknowledgement], added: Acknowledgement) -> None:
+    """Append the next batch of a request. Raise InvalidRequest unless it has a single type or one for each offset.
 
-    As in Apache Kafka, a range may begin at the last offset of the range before it; the record's state decides then.
+    Batches are in order. As in Apache Kafka, a batch may begin at the last offset of the batch before it; the record's
+    state decides then. A repeated renewal of one record is left out. So at most a few batches remain for each offset.
     """
-    before = -1
-    for first_offset, last_offset, types in acknowledgements:
-        count = last_offset - first_offset + 1
-        if count < 1 or len(types) not in (1, count):
-            raise InvalidRequest("an acknowledgement has a single type, or a type for each offset")
-        if first_offset < before:
-            raise InvalidRequest("acknowledgement batches must be in order, and not overlap")
-        before = last_offset
+    first_offset, last_offset, types = added
+    count = last_offset - first_offset + 1
+    if count < 1 or len(types) not in (1, count):
+        raise InvalidRequest("an acknowledgement has a single type, or a type for each offset")
+    if first_offset < (batches[-1].last_offset if batches else -1):
+        raise InvalidRequest("acknowledgement batches must be in order, and not overlap")
+    if batches and count == 1 and types[0] is AcknowledgeType.RENEW and batches[-1] == added:
+        return
+    batches.append(added)
 
 
 class StateWrite(NamedTuple):

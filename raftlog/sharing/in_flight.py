@@ -32,6 +32,8 @@ class InFlightRange(msgspec.Struct, gc=False):
     lock_expires_at: float = 0.0
     acquired_at: float = 0.0
     pending: DeliveryState | None = None
+    by_hand: bool = False
+    """Whether an operator has archived it, for its dead letter. The next leader does not know it."""
 
     @property
     def is_available(self) -> bool:
@@ -49,6 +51,7 @@ class InFlightRange(msgspec.Struct, gc=False):
     def settle(self, state: DeliveryState) -> None:
         """Let it have a state in which no member holds it."""
         self.state, self.member_id, self.lock_expires_at, self.pending = state, None, 0.0, None
+        self.by_hand = False
 
     def split(self, offset: int) -> InFlightRange:
         """Give up the offsets from `offset` on; return them as another range."""
@@ -63,6 +66,7 @@ class InFlightRange(msgspec.Struct, gc=False):
             and self.pending is other.pending
             and self.member_id == other.member_id
             and self.lock_expires_at == other.lock_expires_at
+            and self.by_hand == other.by_hand
         )
 
 

@@ -14,10 +14,12 @@ once it is fenced, and makes another from what the coordinator has.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from raftlog.base.errors import InvalidRecordState, InvalidRequest
@@ -227,10 +229,11 @@ class SharePartition:
     ) -> int | None:
         """Note a member's acknowledgements, all or none of them. Raise InvalidRecordState, InvalidRequest.
 
-        `check_batches` has passed them. The first error counts, as in Apache Kafka.
+        `add_batch` has checked them. The first error counts, as in Apache Kafka.
         Return the number of the write after which they may be answered, or None if they may be at once.
         """
         self.expire(now)
+        acknowledgements = self._not_passed(acknowledgements)
         spans: list[Span] = []
         for each in acknowledgements:
             of_each = list(_spans(each, self.start_offset, self.end_offset))
@@ -255,6 +258,11 @@ class SharePartition:
         if self.start_offset > self._written_start:
             self._is_start_due |= any(map(self._is_passed_unwritten, acknowledgements))
         return self._next_write if changes or self._is_start_due else None
+
+    def _not_passed(self, acknowledgements: Sequence[Acknowledgement]) -> Sequence[Acknowledgement]:
+        """Drop all that the start offset has passed, but for the last: a request may name any number of them."""
+        at = bisect_left(acknowledgements, self.start_offset, key=attrgetter("last_offset"))
+        return acknowledgements[max(0, at - 1) :]
 
     def _is_passed_unwritten(self, acknowledgement: Acknowledgement) -> bool:
         """Return whether the start offset has passed some of these offsets, and the next leader may deliver them.
@@ -302,9 +310,10 @@ class SharePartition:
     ) -> tuple[ByHand, int | None]:
         """Release or reject records for an operator, whichever members hold them. `type_`: RELEASE or REJECT.
 
-        It takes effect at once, and members that held them can acknowledge them no more. Available records are rejected
-        only after a delivery: others may be aborted or deleted, so they must not get dead letters. Return the number of
-        the write after which this may be answered, or None if it may be at once.
+        It takes effect at once. Later acknowledgements of the former holder raise InvalidRecordState. They have no
+        effect once the start offset has passed the record, as it passes archived records at the front. Available
+        records are rejected only after a delivery: others may be aborted or deleted. Return the number of the write
+        after which this may be answered, or None if it may be at once.
         """
         self.expire(now)
         start_offset, end_offset = self.start_offset, self.end_offset
@@ -347,6 +356,7 @@ class SharePartition:
             self._counts.lock_timeouts += count if end is DeliveryEnd.LOCK_OVER else 0
             self._counts.archived += count if is_out else 0
             self._settle(each, state, end)
+            each.by_hand = end is DeliveryEnd.BY_HAND and state is DeliveryState.ARCHIVING
             self._released.append((first_offset, end_offset))
         if changed:
             self._ranges.join(changed[0][0], changed[-1][1])
@@ -404,6 +414,10 @@ class SharePartition:
         """The dead letters whose batch may be in the dead-letter topic or not; None if the last batch is."""
         letters = self.last_letters
         return letters if letters is not None and any(self._archiving(letters)) else None
+
+    def are_by_hand(self, letters: DeadLetters) -> bool:
+        """Return whether an operator has archived the records of these letters."""
+        return any(each.by_hand for each in self._archiving(letters))
 
     def _archiving(self, letters: DeadLetters) -> Iterator[InFlightRange]:
         for each in self._ranges.overlapping(letters.first_offset, letters.last_offset + 1):

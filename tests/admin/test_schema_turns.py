@@ -23,6 +23,8 @@ from raftlog.schemas.registry_state import RegistryState
 from raftlog.schemas.schema import Schema
 
 SUBJECT = "rides-value"
+SHOP, BANK = ({"properties": {"owner": name}} for name in ("shop", "bank"))
+RULES = {"domainRules": [{"name": "check", "type": "CEL"}]}
 ANN, BEN = ("127.0.0.1", "", False), ("127.0.0.2", "", False)
 
 
@@ -52,6 +54,10 @@ def record_of(*fields: str) -> Schema:
     """Return a record; its fields have no default, so that others are incompatible."""
     listed = [{"name": each, "type": "long"} for each in fields]
     return Schema("AVRO", json.dumps({"type": "record", "name": "R", "fields": listed}))
+
+
+def registration(schema: Schema) -> Registration:
+    return Registration(SUBJECT, schema, identity(schema))
 
 
 def registry_of(store: Store) -> tuple[Registry, list[bool]]:
@@ -109,16 +115,64 @@ def test_a_client_that_waits_too_long_for_its_own_schemas_gets_an_error(
     asyncio.run(scenario())
 
 
-def test_comparing_holds_up_no_other_change() -> None:
-    """The versions that are there are compared before the change has its turn."""
+@pytest.mark.parametrize("parsed_chars", [module.PARSED_CHARS, 0])
+def test_comparing_holds_up_no_other_change(parsed_chars: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The versions that are there are compared before the change has its turn, whatever is parsed meanwhile."""
+    monkeypatch.setattr(module, "PARSED_CHARS", parsed_chars)
 
     async def scenario() -> None:
         store = Store()
         registry, seen = registry_of(store)
         for number, schema in enumerate((record_of("f", "g"), record_of("f")), start=1):
-            found = await registry.register(Registration(SUBJECT, schema, identity(schema)))
+            found = await registry.register(registration(schema))
             assert found.version == number
         assert seen and not any(seen)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"metadata": BANK}, {"rule_set": RULES}, {"metadata": {}, "rule_set": {}}]
+)
+def test_taking_over_metadata_holds_up_no_other_change(given: dict[str, Any]) -> None:
+    """The identity with what the schema takes over is computed before the change has its turn."""
+
+    async def scenario() -> None:
+        store = Store()
+        registry, seen = registry_of(store)
+        first = record_of("f", "g")._replace(metadata=SHOP, rule_set=RULES)
+        await registry.register(registration(first))
+        found = await registry.register(registration(record_of("f")._replace(**given)))
+        stored = store.state.schema_of(found)
+        expected = {"metadata": SHOP, "rule_set": RULES, **given}
+        assert (found.version, stored.metadata, stored.rule_set) == (
+            2,
+            expected["metadata"] or None,
+            expected["rule_set"] or None,
+        )
+        assert seen and not any(seen)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("metadata", [BANK, None])
+def test_metadata_that_changes_meanwhile_is_taken_over_with_its_own_identity(metadata: Any) -> None:
+    """The schema with the metadata of the latest version is there under another subject, and has its id."""
+
+    async def scenario() -> None:
+        store = Store()
+        registry, _ = registry_of(store)
+        old, new = record_of("f", "g"), record_of("f")
+        await registry.register(registration(old._replace(metadata=SHOP)))
+
+        def change_metadata() -> None:
+            for subject, version, id, schema in ((SUBJECT, 2, 6, old), ("trips-value", 1, 7, new)):
+                described = schema._replace(metadata=metadata)
+                store.state.apply(SchemaWritten(subject, version, id, described), identity(described))
+
+        store.before_change = change_metadata
+        found = await registry.register(registration(new))
+        assert (found.version, found.id) == (3, 7)
 
     asyncio.run(scenario())
 
@@ -130,11 +184,11 @@ def test_version_that_comes_meanwhile_is_compared_too() -> None:
         store = Store()
         registry, seen = registry_of(store)
         first, new = record_of("f", "g"), record_of("f")
-        await registry.register(Registration(SUBJECT, first, identity(first)))
+        await registry.register(registration(first))
         other = record_of("h")
         store.before_change = lambda: store.state.apply(SchemaWritten(SUBJECT, 2, 2, other), identity(other))
         with pytest.raises(SchemaError) as found:
-            await registry.register(Registration(SUBJECT, new, identity(new)))
+            await registry.register(registration(new))
         assert found.value.code == INCOMPATIBLE
         assert seen[-1]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from raftlog.base.errors import NonEmptyGroup
+from raftlog.admin.errors import ApiError
+from raftlog.admin.native.share_by_hand import _outcome
+from raftlog.base.errors import NONE, NonEmptyGroup, NotCoordinator
 from raftlog.base.share_deliveries import HandAcknowledgement
 from raftlog.client.share_fetching import ACCEPT
 from raftlog.protocol.apis import ApiKey
@@ -103,6 +106,22 @@ def test_a_request_by_hand_that_makes_no_sense_is_refused(queue: Queue) -> None:
         assert by_hand(queue._replace(topic="none"), action).status == 404
         assert by_hand(queue._replace(group="none"), action).status == 404
         assert outcome(by_hand(queue, action)) == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (NONE, 501, "broker 7 runs a release without this API"),
+        (NonEmptyGroup.code, 501, "broker 7 runs a release without this API"),
+        (NotCoordinator.code, 503, "is another by now, or broker 7 runs a release without this API"),
+    ],
+)
+def test_a_leader_that_does_not_know_the_request_is_named(error: int, status: int, reason: str) -> None:
+    """It takes it for a change of no offsets, which the coordinator of a group without members carries out."""
+    response = SimpleNamespace(error_code=error, error_message=None, by_hand=b"")
+    with pytest.raises(ApiError, match=reason) as raised:
+        _outcome(response, 7, about="t-0 of group g")
+    assert raised.value.status == status
 
 
 def test_other_clients_release_nothing_by_hand(cluster: AdminCluster, queue: Queue) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.base.disk import RealDisk, SyncNotBegun, half_changed
+from raftlog.base.disk import RealDisk, SyncNotBegun, half_changed, write_file
 from raftlog.storage.files import PooledDisk
 from tests.kit.errors import raises_errno
 
@@ -78,3 +78,17 @@ def test_change_that_is_stopped_half_way_counts_as_failed() -> None:
     with pytest.raises(OSError) as caught, half_changed("/data/t-0"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """A report that root writes to /dev/null leaves the device there."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_file(pipe, "told")
+        assert os.read(reader, 100) == b"told"
+        assert pipe.is_fifo()
+        assert [*tmp_path.iterdir()] == [pipe]
+    finally:
+        os.close(reader)

@@ -28,7 +28,8 @@ class Told:
 
 def told(status: str, *reasons: tuple[str, int, list[str]]) -> dict[str, Any]:
     fields = ("message", "count", "partitions")
-    return {"status": status, "reasons": [dict(zip(fields, each, strict=True)) for each in reasons]}
+    told = [{"code": "some_code", **dict(zip(fields, each, strict=True))} for each in reasons]
+    return {"status": status, "reasons": told, "brokers": []}
 
 
 GREEN = told("green")
@@ -58,7 +59,7 @@ def test_watching_prints_changes_until_all_is_well(
     """A node that does not answer is reported; an unchanged state is not repeated."""
     monkeypatch.setattr("raftlog.cli.cluster.POLL_INTERVAL_S", 0)
     red = told("red", ("no controller", 1, []))
-    api = Told(red, red, Failure("nobody answers"), GREEN)
+    api = Told(red, red, Failure("no answer"), GREEN)
     assert health(api, watch=True, exit_when_healthy=True, form=Form.TABLE) == 0
     lines = [line[10:] if line[2:3] == ":" else line for line in capsys.readouterr().out.splitlines()]
-    assert lines == ["red", "  no controller", "nobody answers", "green"]
+    assert lines == ["red", "  no controller", "no answer", "green"]

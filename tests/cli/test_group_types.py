@@ -60,7 +60,7 @@ def test_a_share_group_is_no_consumer_group(
 def test_a_consumer_group_is_no_share_group(
     raftlog: CommandLine, ten: str, consumer: str, arguments: tuple[str, ...], verb: str
 ) -> None:
-    """Also a group without members, which has nothing but offsets."""
+    """Also a group without members, which only has offsets."""
     named = [{"GROUP": consumer, "TOPIC": ten}.get(each, each) for each in arguments]
     ran = raftlog("share-group", *named)
     assert (ran.returncode, ran.stdout) == (exits.NOT_FOUND, "")

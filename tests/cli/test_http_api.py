@@ -93,9 +93,9 @@ def test_either_way_to_say_where_the_cluster_is_is_taken_by_every_command(
         ran = raftlog(*words)
         assert ran.returncode == 0, ran.stderr
         assert invoke(*words, "--http", urls[0], "-b", "127.0.0.1:1")[0] == 0
-    nobody = invoke("cluster", "health", "-b", "127.0.0.1:1", "--timeout", "1")
-    assert (nobody[0], nobody[1]) == (exits.UNREACHABLE, "")
-    assert nobody[2].startswith("raftlog: no broker answers at 127.0.0.1:1")
+    silent = invoke("cluster", "health", "-b", "127.0.0.1:1", "--timeout", "1")
+    assert (silent[0], silent[1]) == (exits.UNREACHABLE, "")
+    assert silent[2].startswith("raftlog: no broker answers at 127.0.0.1:1")
 
 
 def test_a_port_of_another_service_is_recognized(cluster: Cluster) -> None:

@@ -51,7 +51,7 @@ def test_an_old_position_in_a_compacted_topic_is_named(raftlog: CommandLine, nam
 
 @pytest.mark.slow
 def test_other_topics_and_unknown_ones_have_no_such_line(raftlog: CommandLine, name: str) -> None:
-    """Tombstones are nothing special in a topic that is not compacted."""
+    """A topic that is not compacted keeps tombstones like other records."""
     kept = ("-c", f"delete.retention.ms={HOUR_MS}", "-c", "retention.ms=-1")
     assert raftlog("topic", "create", name, "-p", "1", *kept).returncode == 0
     with closing(Target(raftlog.bootstrap)) as target:

@@ -187,7 +187,14 @@ LETTERS = {
 }
 """Each letter, and what it means: another meaning takes a long option alone."""
 LETTERS_OF_OTHERS = {
-    "consume": {"c": "count", "e": "exit-at-end", "o": "offset", "s": "unpack", "u": "unbuffered"},
+    "consume": {
+        "c": "count",
+        "e": "exit-at-end",
+        "o": "offset",
+        "r": "registry",
+        "s": "decode",
+        "u": "unbuffered",
+    },
     "produce": {"c": "count"},
     "format": {"s": "standalone", "t": "cluster-id"},
 }

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from raftlog.base.errors import InvalidConfig, InvalidRecord
-from raftlog.broker.coordination.dead_letters import DeadLetterWriter, LetterBox
+from raftlog.base.errors import InvalidConfig, InvalidRecord, OffsetNotAvailable
+from raftlog.base.share_deliveries import HandAcknowledgement
+from raftlog.broker.coordination import dead_letters
+from raftlog.broker.coordination.dead_letters import (
+    BY_HAND,
+    REJECTED,
+    DeadLetterWriter,
+    LetterBox,
+    _offsets,
+)
+from raftlog.broker.handlers.shared.share_by_hand import acknowledge_by_hand
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
@@ -29,7 +39,9 @@ from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.workloads.producer import produce_request
 from raftlog_chaos.workloads.raw_client import PRODUCE, Client, create_topic, delete_topic
 from raftlog_chaos.workloads.share_member import ACCEPT, REJECT, RELEASE
+from raftlog_chaos.workloads.txn_client import TransactionalProducer
 from tests.node.share_members import (
+    BATCH,
     GROUP,
     TOPIC,
     Member,
@@ -170,6 +182,82 @@ def test_a_letter_has_key_and_value_if_the_group_wants_them() -> None:
         assert "own" not in dict(letters(cluster)[0].headers)
 
     run_scenario(scenario)
+
+
+@pytest.mark.parametrize("by", ["a member", "an operator"])
+def test_an_offset_without_a_record_has_no_letter(by: str) -> None:
+    """The end of a transaction is an offset too, which members skip. A letter says that an operator did it."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await have_letters(cluster)
+        (a,) = await start(cluster, "a")
+        producer = TransactionalProducer(
+            Client("producer", cluster.bootstrap), "x", group="", reads=(TOPIC, 0), bumping=True
+        )
+        await producer.init()
+        await producer.write((TOPIC, 0), b"in a transaction")
+        await producer.end(commit=True)
+        await until_end(cluster, 2)
+        await produce(cluster, 1)
+        taken = acquired(await a.fetch(max_records=10))
+        assert (taken[0][0], taken[-1][1]) == (0, 6)
+        if by == "a member":
+            assert code_of(await a.acknowledge((0, 6, [REJECT]))) == 0
+        else:
+            said = HandAcknowledgement(key_of(cluster).topic_id, 0, True, (0, 6))
+            await on_node(cluster, a.leader, acknowledge_by_hand(context_of(cluster, a.leader), GROUP, said))
+        await until_letters(cluster, 0, 2, 3, 4, 5, 6)
+        await until_start(cluster, a, 7)
+        reasons = {dict(each.headers)["__dlq.errors.message"] for each in letters(cluster)}
+        assert reasons == {REJECTED if by == "a member" else BY_HAND}
+
+    run_scenario(scenario)
+
+
+async def until_end(cluster: SimCluster, end_offset: int) -> None:
+    """Wait until records up to an offset are committed."""
+
+    def is_committed() -> bool:
+        found = cluster.leader_replica(TOPIC, 0)
+        return found is not None and found[1].high_watermark >= end_offset
+
+    await cluster.until(is_committed, 10, f"the end is {end_offset}")
+
+
+def test_records_that_a_leader_does_not_know_as_committed_are_no_gaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new leader has a lower high watermark for a moment: OFFSET_NOT_AVAILABLE, and the next attempt finds them."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        await produce(cluster, 2)
+        found, state = cluster.leader_replica(TOPIC, 0), cluster.state(TOPIC, 0)
+        assert found is not None and state is not None
+        leader, replica = state.leader, found[1]
+        writer, key = DeadLetterWriter(context_of(cluster, leader)), key_of(cluster)
+        assert await on_node(cluster, leader, writer.offsets(key, 7, 19)) == [7, 8, 9]
+        with monkeypatch.context() as patch:
+            behind = SimpleNamespace(
+                log=replica.log, log_start_offset=0, log_end_offset=10, high_watermark=BATCH
+            )
+            patch.setattr(dead_letters, "locate", lambda *_: behind)
+            assert await on_node(cluster, leader, writer.offsets(key, 3, 4)) == [3, 4]
+            with pytest.raises(OffsetNotAvailable):
+                await on_node(cluster, leader, writer.offsets(key, 3, 5))
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize(("is_readable", "expected"), [(True, [3]), (False, [2, 3, 4])])
+def test_a_batch_that_cannot_be_read_has_a_record_at_each_offset(
+    is_readable: bool, expected: list[int]
+) -> None:
+    """Members reject what they cannot read, so its letters must not be lost."""
+    batch = memoryview(build_batch([new_record(None, b"x", timestamp=0)], base_offset=3))
+    (header,) = (header for _, header in iter_headers(batch))
+    sparse = header._replace(base_offset=2, last_offset_delta=2, record_count=1 if is_readable else 0)
+    found = _offsets(sparse, batch if is_readable else batch[:20], range(10))
+    assert [offset for offset, _ in found] == expected
 
 
 # -- the dead-letter topic

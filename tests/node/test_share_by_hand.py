@@ -8,7 +8,9 @@ import pytest
 
 from raftlog.base.errors import InvalidRecordState, NotLeaderOrFollower, ResourceNotFound
 from raftlog.base.share_deliveries import HandAcknowledgement
+from raftlog.broker.handlers.shared import share_by_hand
 from raftlog.broker.handlers.shared.share_by_hand import acknowledge_by_hand
+from raftlog.sharing.share_partition import SharePartition
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.workloads.share_member import ACCEPT
 from tests.node.share_members import (
@@ -112,6 +114,50 @@ async def start_at(cluster: SimCluster, name: str) -> list[Member]:
     await member.join()
     member.find_leader()
     return [member]
+
+
+def test_a_hand_acts_on_what_an_administrator_has_set() -> None:
+    """The leader does not hear of the new start offset, and keeps the former state while a session is open."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        await produce(cluster, 1)
+        assert acquired(await a.fetch()) == [(0, 2, 1)]
+        await a.leave()
+        await a.alter_offset(0)
+        assert share_partitions(cluster, a.leader).sessions.has_group("work")
+        assert await by_hand(cluster, a.leader, (0, 4), rejects=True) == {"not_fetched": 5}
+
+    run_scenario(scenario)
+
+
+def test_many_records_are_archived_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have another state. Any number of offsets may be named that are not in flight."""
+    monkeypatch.setattr(share_by_hand, "OFFSETS_AT_ONCE", 2)
+    slices: list[int] = []
+    archive = SharePartition.acknowledge_by_hand
+
+    def count(partition: SharePartition, *args: Any, now: float) -> Any:
+        slices.append(partition.range_count)
+        return archive(partition, *args, now=now)
+
+    monkeypatch.setattr(SharePartition, "acknowledge_by_hand", count)
+
+    async def scenario(cluster: SimCluster) -> None:
+        a, b = await start(cluster, "a", "b")
+        await produce(cluster, 1)
+        assert acquired(await a.fetch()) == [(0, 2, 1)]
+        assert acquired(await b.fetch()) == [(3, 4, 1)]
+        found = await by_hand(cluster, a.leader, (0, 2**62), rejects=True)
+        assert found == {"archived": 5, "not_fetched": 2**62 - 4}
+        assert len(slices) == 3
+        assert await by_hand(cluster, a.leader, (1, 2**62), rejects=True) == {
+            "done": 4,
+            "not_fetched": 2**62 - 4,
+        }
+        assert len(slices) == 4
+
+    run_scenario(scenario)
 
 
 def test_a_hand_that_reaches_the_wrong_broker_or_group_changes_nothing() -> None:

@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     InvalidRecordState,
     InvalidRequest,
     InvalidShareSessionEpoch,
+    NotLeaderOrFollower,
     ShareSessionLimitReached,
     ShareSessionNotFound,
     TopicAuthorizationFailed,
@@ -410,5 +411,18 @@ def test_rights_and_topics() -> None:
         deny(cluster, a.leader, ResourceType.GROUP, GROUP)
         assert (await a.fetch()).error_code == GroupAuthorizationFailed.code
         assert (await a.acknowledge()).error_code == GroupAuthorizationFailed.code
+
+    run_scenario(scenario)
+
+
+def test_a_broker_that_does_not_lead_a_partition_says_so_without_acknowledgements() -> None:
+    """A ShareAcknowledge may name a partition without offsets: the member learns of another leader."""
+
+    async def scenario(cluster: SimCluster) -> None:
+        (a,) = await start(cluster, "a")
+        assert (await a.acknowledge()).responses == ()
+        a.leader, a.epoch = next(each for each in cluster.nodes if each != a.leader), 0
+        assert partition_of(await a.fetch()).error_code == NotLeaderOrFollower.code
+        assert code_of(await a.acknowledge()) == NotLeaderOrFollower.code
 
     run_scenario(scenario)

@@ -13,6 +13,7 @@ from raftlog.records.batch import new_record
 from raftlog.testing.cluster import Cluster
 
 
+@pytest.mark.spark
 def test_a_record_whose_headers_cannot_be_read_is_named(cluster: Cluster) -> None:
     """The library reports a SystemError without a place. The record before it is read."""
     from raftlog.pipeline.fetch import UnreadableHeaders, _headers

@@ -97,10 +97,22 @@ def copy_only_the_last_of_a_batch(patch: pytest.MonkeyPatch) -> None:
     """Records that others follow in their batch are not found, so their letters lack key and value."""
     read = dead_letters._read_some
 
-    def read_to_the_letter(log: Any, offset: int, end_offset: int, readable_end: int) -> Any:
-        return read(log, offset, end_offset, end_offset)
+    def read_to_the_letter(log: Any, offsets: range, readable_end: int, read_batch: Any) -> Any:
+        copies = read_batch is dead_letters._records
+        return read(log, offsets, offsets.stop if copies else readable_end, read_batch)
 
     patch.setattr(dead_letters, "_read_some", read_to_the_letter)
+
+
+def write_letters_of_gaps(patch: pytest.MonkeyPatch) -> None:
+    """Each offset that is given up gets a letter, whether it has a record or not."""
+
+    async def all_offsets(
+        writer: DeadLetterWriter, key: Any, first_offset: int, last_offset: int
+    ) -> list[int]:
+        return list(range(first_offset, last_offset + 1))
+
+    patch.setattr(DeadLetterWriter, "offsets", all_offsets)
 
 
 TEST = "tests/broker/coordination/test_letter_sender.py"
@@ -127,4 +139,12 @@ PLANTS = [
     Plant("letters-not-in-snapshots", "KIP-1191 letter twice", play, snapshot_without_letters, 6.0),
     Plant("letters-copied-in-part", "KIP-1191 copy", play, copy_only_the_last_of_a_batch, 6.0),
     Plant("letters-of-rejected-only", "KIP-1191 letter lost", play, archive_without_letters, 6.0),
+    Plant(
+        "letters-of-gaps",
+        "KIP-1191 letter of no record",
+        play,
+        write_letters_of_gaps,
+        6.0,
+        test="tests/node/test_dead_letters.py::test_an_offset_without_a_record_has_no_letter",
+    ),
 ]

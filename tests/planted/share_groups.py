@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from raftlog.base.config import GroupConfig
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.base.machine import Decision
-from raftlog.broker.coordination import led_share_partition
+from raftlog.broker.coordination import led_share_partition, share_state_client
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.share_state_client import ShareStateClient, StoredState
 from raftlog.broker.handlers.shared import share_reader
@@ -384,14 +384,18 @@ def answer_a_hand_before_the_write(patch: pytest.MonkeyPatch) -> None:
     """An operator is answered when records are archived in memory, before the share coordinator has it."""
 
     async def acknowledge(
-        led: LedSharePartition, type_: AcknowledgeType, offsets: tuple[int, int] | None
+        led: LedSharePartition, type_: AcknowledgeType, first_offset: int, last_offset: int
     ) -> ByHand:
-        assert offsets is not None
-        found, _ = led.machine.acknowledge_by_hand(type_, *offsets, now=led._now())
+        found, _ = led.machine.acknowledge_by_hand(type_, first_offset, last_offset, now=led._now())
         led._settle()
         return found
 
     patch.setattr(LedSharePartition, "acknowledge_by_hand", acknowledge)
+
+
+def hang_up_on_what_does_not_commit(patch: pytest.MonkeyPatch) -> None:
+    """A broker waits for a share coordinator no longer than that waits for the commit, and closes the connection."""
+    patch.setattr(share_state_client, "GRACE_S", 0.0)
 
 
 def leave_the_lock_that_a_hand_took(patch: pytest.MonkeyPatch) -> None:
@@ -465,11 +469,19 @@ def be_sure(patch: pytest.MonkeyPatch) -> None:
 
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
-MACHINE = "tests/sharing/test_share_partition.py"
+BY_HAND = "tests/sharing/test_acknowledge_by_hand.py"
 
 PLANTS = [
     Plant(
         "share-hand-answered-unwritten", "KIP-932 archived again", play, answer_a_hand_before_the_write, 6.0
+    ),
+    Plant(
+        "share-states-hung-up",
+        "KIP-932 one stuck coordinator",
+        play,
+        hang_up_on_what_does_not_commit,
+        6.0,
+        test="tests/node/test_stuck_share_states.py::test_a_write_that_does_not_commit_fails_no_other",
     ),
     Plant(
         "share-hand-leaves-the-lock",
@@ -477,7 +489,7 @@ PLANTS = [
         play,
         leave_the_lock_that_a_hand_took,
         6.0,
-        test=f"{MACHINE}::test_an_operator_releases_what_a_member_holds",
+        test=f"{BY_HAND}::test_an_operator_releases_what_a_member_holds",
     ),
     Plant(
         "share-hand-without-letters",
@@ -485,7 +497,7 @@ PLANTS = [
         play,
         archive_by_hand_without_letters,
         6.0,
-        test=f"{MACHINE}::test_an_operator_archives_what_members_hold_and_what_is_available_again",
+        test=f"{BY_HAND}::test_an_operator_archives_what_members_hold_and_what_is_available_again",
     ),
     Plant(
         "share-passed-answered-unwritten",

@@ -189,6 +189,19 @@ def test_what_another_schema_refers_to_is_not_deleted() -> None:
     assert book.delete("money") == [1]
 
 
+def test_what_a_new_schema_refers_to_may_be_gone_since_it_was_parsed() -> None:
+    """The decision counts: a permanent deletion may come before it. Soft-deleted versions are still there."""
+    book = Book()
+    book.register("money", avro("Money"))
+    book.delete("money")
+    order = avro("Order", Reference("Money", "money", 1))
+    assert book.register("order", order) == (2, 1)
+    book.delete("order")
+    book.delete("money", permanent=True)
+    with refused(INVALID_SCHEMA):
+        book.register("other", order)
+
+
 def test_references_are_found_with_those_that_they_refer_to() -> None:
     """Deepest first, each once, however many ways lead to it."""
     book = Book()
@@ -205,10 +218,10 @@ def test_references_have_a_limit_and_circles_an_end() -> None:
     """A chain of single references, and a store in which another registry wrote a circle."""
     book = Book()
     book.register("s0", avro("S0"))
-    for number in range(1, MAX_REFERENCES + 2):
+    for number in range(1, MAX_REFERENCES + 1):
         book.register(f"s{number}", avro(f"S{number}", Reference(f"S{number - 1}", f"s{number - 1}", 1)))
     with refused(SCHEMA_TOO_LARGE):
-        book.state.named((Reference("last", f"s{MAX_REFERENCES + 1}", 1),))
+        book.state.named((Reference("last", f"s{MAX_REFERENCES}", 1),))
     circle = Reference("X", "x", 1)
     book.state.apply(SchemaWritten("x", 1, 999, avro("X", circle)), b"x")
     assert [each.name for each in book.state.named((circle,))] == ["X"]

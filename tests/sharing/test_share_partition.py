@@ -18,14 +18,12 @@ from raftlog.sharing.delivery import (
     AcknowledgeType,
     Acquired,
     AcquireRequest,
-    ByHand,
     DeliveryState,
     FetchedBatch,
     ShareLimits,
     StateBatch,
-    check_batches,
+    add_batch,
 )
-from raftlog.sharing.delivery_history import DeliveryEnd
 from raftlog.sharing.share_partition import SharePartition
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
@@ -212,9 +210,44 @@ def test_batches_are_in_order_with_one_type_or_one_each(
     said: list[tuple[int, int, list[AcknowledgeType]]],
 ) -> None:
     """INVALID_REQUEST, as in Apache Kafka (KafkaApis.validateAcknowledgementBatches)."""
-    check_batches([Acknowledgement(0, 3, [ACCEPT]), Acknowledgement(3, 4, [ACCEPT, RELEASE])])
+    checked((0, 3, [ACCEPT]), (3, 4, [ACCEPT, RELEASE]))
     with pytest.raises(InvalidRequest):
-        check_batches([Acknowledgement(*each) for each in said])
+        checked(*said)
+
+
+def checked(*said: tuple[int, int, list[AcknowledgeType]]) -> list[Acknowledgement]:
+    """Return the batches of a request as the machine gets them."""
+    batches: list[Acknowledgement] = []
+    for each in said:
+        add_batch(batches, Acknowledgement(*each))
+    return batches
+
+
+def test_a_renewal_that_is_repeated_is_one() -> None:
+    """Apache Kafka renews the record each time; a request has room for 100,000 of them."""
+    repeated = [(0, 0, [RENEW])] * 3
+    assert checked(*repeated, (0, 1, [RENEW, ACCEPT]), (1, 1, [ACCEPT])) == [
+        (0, 0, [RENEW]),
+        (0, 1, [RENEW, ACCEPT]),
+        (1, 1, [ACCEPT]),
+    ]
+    assert len(checked(*[(0, 0, [ACCEPT])] * 2)) == 2, (
+        "the second is refused, once the record's state is known"
+    )
+    assert len(checked((0, 1, [RENEW]), (1, 1, [RENEW]), (1, 1, [RENEW]))) == 2
+
+
+def test_acknowledgements_below_the_start_offset_are_not_looked_at() -> None:
+    """Only the last of them counts: whether its record may come again under the next leader."""
+    partition = SharePartition(0, limits=LIMITS)
+    acquire(partition, batches_of(0, 10))
+    partition.advance_log_start(5)
+    passed = [Acknowledgement(each, each, [ACCEPT]) for each in range(5)]
+    assert len(partition._not_passed(passed)) == 1
+    assert partition.acknowledge("a", passed, now=1.0) == 1
+    assert partition.acknowledge("a", [*passed, Acknowledgement(5, 5, [ACCEPT])], now=1.0) == 1
+    assert write(partition) == (6, [])
+    assert partition.acknowledge("a", passed, now=1.0) is None
 
 
 def test_the_first_error_of_a_request_counts() -> None:
@@ -489,66 +522,3 @@ def test_acquired_offsets_are_values() -> None:
     found = partition.acquire(AcquireRequest("a", 5), batches_of(0, 10), fetch_offset=0, now=0.0)
     partition.release_members({"a"})
     assert found == [Acquired(0, 9, 1)]
-
-
-# -- by hand -----------------------------------------------------------------------------------------------
-
-
-def test_an_operator_releases_what_a_member_holds() -> None:
-    """The record is available at once with its count, the member cannot acknowledge it, and the write has the count."""
-    partition = SharePartition(0, limits=LIMITS)
-    acquire(partition, batches_of(0, 5))
-    assert partition.acknowledge_by_hand(RELEASE, 1, 2, now=1.0) == (ByHand(released=2), 1)
-    with pytest.raises(InvalidRecordState):
-        acknowledge(partition, (1, 1, ACCEPT))
-    assert write(partition) == (0, [(1, 2, DeliveryState.AVAILABLE, 1)])
-    assert acquire(partition, batches_of(0, 5), by="b") == [(1, 2, 2)]
-    ends = [(each.first_offset, each.last_offset, each.end) for each in partition.take_ended()]
-    assert ends == [(1, 2, DeliveryEnd.BY_HAND)]
-
-
-def test_an_operator_archives_what_members_hold_and_what_is_available_again() -> None:
-    """Like a rejected record: no member gets it again, and it waits for its dead letter if there is a topic."""
-    for limits, state in ((LIMITS, "ARCHIVED"), (LIMITS._replace(has_dead_letters=True), "ARCHIVING")):
-        partition = SharePartition(0, limits=limits)
-        acquire(partition, batches_of(0, 6))
-        acknowledge(partition, (3, 3, RELEASE))
-        write(partition)
-        assert partition.acknowledge_by_hand(REJECT, 2, 3, now=1.0)[0] == ByHand(archived=2)
-        assert states(partition) == [(0, 2, "ACQUIRED", 1), (2, 4, state, 1), (4, 6, "ACQUIRED", 1)]
-        assert write(partition) == (0, [(2, 3, DeliveryState[state], 1)])
-        assert acquire(partition, batches_of(0, 6), by="b") == []
-
-
-def test_a_record_that_is_released_by_hand_after_its_last_delivery_is_given_up() -> None:
-    """A hand adds no delivery to `share.delivery.count.limit`."""
-    partition = SharePartition(0, limits=LIMITS._replace(delivery_count=1))
-    acquire(partition, batches_of(0, 1))
-    assert partition.acknowledge_by_hand(RELEASE, 0, 0, now=1.0)[0] == ByHand(archived=1)
-    assert partition.start_offset == 1
-
-
-def test_what_an_operator_cannot_change_is_counted() -> None:
-    """What was never delivered may be aborted. What its member has acknowledged is left to that."""
-    partition = SharePartition(3, [StateBatch(6, 7, DeliveryState.AVAILABLE, 1)], limits=LIMITS)
-    acquire(partition, batches_of(0, 4))
-    acknowledge(partition, (3, 3, RELEASE))
-    found, number = partition.acknowledge_by_hand(REJECT, 1, 9, now=1.0)
-    assert found == ByHand(archived=2, available=2, pending=1, done=2, not_fetched=2)
-    assert sum(found) == 9 and number == 1
-    assert partition.acknowledge_by_hand(RELEASE, 20, 30, now=1.0)[0] == ByHand(not_fetched=11)
-
-
-def test_a_hand_that_changes_nothing_waits_for_the_write_of_one_before() -> None:
-    """A request that is repeated after a lost answer is answered once its change is written."""
-    partition = SharePartition(0, limits=LIMITS)
-    acquire(partition, batches_of(0, 2))
-    partition.acknowledge_by_hand(REJECT, 0, 0, now=1.0)
-    assert partition.acknowledge_by_hand(REJECT, 0, 0, now=1.0) == (ByHand(done=1), 1)
-    taken = partition.take_write()
-    assert taken is not None
-    assert partition.acknowledge_by_hand(REJECT, 0, 0, now=1.0) == (ByHand(done=1), 1)
-    partition.complete(taken, is_written=False)
-    assert partition.acknowledge_by_hand(REJECT, 0, 0, now=1.0) == (ByHand(done=1), 2)
-    write(partition)
-    assert partition.acknowledge_by_hand(REJECT, 0, 0, now=1.0) == (ByHand(done=1), None)

@@ -19,7 +19,9 @@ from raftlog.base.readable import readable
 from raftlog.testing.progress import patient
 from raftlog_chaos.compare.processes import Child
 
-Kind = Literal["produce", "consume", "both", "ack", "arrival", "committed", "producers", "connections", "queue"]
+Kind = Literal[
+    "produce", "consume", "both", "ack", "arrival", "committed", "producers", "connections", "queue"
+]
 
 OVERTIME_S: Final = 30.0
 """A client that takes so much longer than its load is ended: the system is too slow for it, or hangs."""

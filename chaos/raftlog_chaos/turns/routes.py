@@ -37,6 +37,7 @@ NO_LIMIT_IN_IT: Final[tuple[Mapping[str, Any], ...]] = ({},)
 QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "Page": (LARGEST_PAGE,),
     "AnyQuery": ({"limit": 10_000, "normalize": "true"}, {"deleted": "true", "permanent": "true"}),
+    "MetadataQuery": ({"key": ["k"] * 700, "value": ["v"] * 700},),
     "AclQuery": (LARGEST_PAGE, {**LARGEST_PAGE, "resource_name": "prefix-1", "pattern_type": "MATCH"}),
     "AclDeletionQuery": ({"resource_type": "TOPIC", "resource_name": "prefix-1", "pattern_type": "MATCH"},),
     "NewDecommission": ({},),
@@ -99,8 +100,8 @@ def largest_calls(route: Route, path: Mapping[str, str]) -> Iterator[Asked]:
     for name, value in path.items():
         filled = filled.replace("{" + name + "}", value)
     for query in NO_LIMIT_IN_IT if route.query is None else QUERIES[route.query.__name__]:
-        target = filled + (f"?{urlencode(query)}" if query else "")
-        what = f"{name_of(route)} {urlencode(query)[:40]}"
+        target = filled + (f"?{urlencode(query, doseq=True)}" if query else "")
+        what = f"{name_of(route)} {urlencode(query, doseq=True)[:40]}"
         if route.body is None:
             yield Asked(what, _limit(query), route.method, target)
             continue

@@ -15,7 +15,7 @@ from raftlog.admin.route import Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
 from raftlog.base.turns import each_part
 from raftlog.base.types import NO_BROKER
-from raftlog.metadata.cordoned_brokers import cordoned_brokers
+from raftlog.metadata.effective_config import cordoned_brokers
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 

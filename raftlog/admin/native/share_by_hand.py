@@ -6,7 +6,7 @@ the operator, and answers once that is committed. Nothing waits for the members:
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from raftlog.admin.broker_questions import by_leader, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check
 from raftlog.admin.kafka_rest.share_groups import describe_share_group
 from raftlog.admin.route import GROUP, TOPIC, Call, Route
+from raftlog.base.errors import NonEmptyGroup, NotCoordinator
 from raftlog.base.share_deliveries import HandAcknowledgement, HandOutcome
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -92,12 +93,25 @@ async def _acknowledge(call: Call, *, rejects: bool) -> RecordsByHand:
         group_id=group_id, topics=(), by_hand=msgspec.json.encode(said)
     )
     response = await call.asker.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, request, broker_id=leader)
-    check(of_leader(response.error_code), response.error_message, about=where)
-    if not response.by_hand:
-        raise ApiError(501, f"broker {leader} runs a release without this API")
-    found = msgspec.json.decode(response.by_hand, type=HandOutcome)
+    found = _outcome(response, leader, about=where)
     call.audit.update(released=found.released, archived=found.archived)
     return RecordsByHand(group_id, topic_name, index, **msgspec.structs.asdict(found))
+
+
+def _outcome(response: Any, leader: int, *, about: str) -> HandOutcome:
+    """Return what the leader says. Raise ApiError.
+
+    A build of the leader that does not know the field, though it has share groups, takes the request for a change of no
+    offsets. Only the coordinator of a group carries that out, and only without members.
+    """
+    older = f"broker {leader} runs a release without this API"
+    if response.error_code == NonEmptyGroup.code or (not response.error_code and not response.by_hand):
+        raise ApiError(501, older)
+    message = response.error_message
+    if response.error_code == NotCoordinator.code and not message:
+        message = f"the coordinator of the records' states is another by now, or {older}"
+    check(of_leader(response.error_code), message, about=about)
+    return msgspec.json.decode(response.by_hand, type=HandOutcome)
 
 
 def _offsets(wanted: ShareOffsets) -> tuple[int, int] | None:

@@ -67,42 +67,43 @@ class Registry:
         demand_package(schema.kind)
         return await self.in_thread(lambda: _prepared(schema, normalize=normalize))
 
-    async def register(self, wanted: Registration) -> Version:
-        """Return the version that the schema has in its subject, new or not. Raises SchemaError, NotLeading."""
+    async def register(self, given: Registration) -> Version:
+        """Return the version that the schema has in its subject, new or not. Raises SchemaError, NotLeading.
+
+        The thread works before the change's turn, so that other changes go on meanwhile. In the turn it works only if
+        the versions of the subject, or what the schema takes over from them, have changed since.
+        """
         state = await self.store.current()
-        given, wanted = wanted, await self._completed(state, wanted)
-        found = registered(state, wanted)
+        first = await self._identified(given, completed(state, given))
+        found = registered(state, first)
         if found is not None:
             return found
         compared = _Compared()
-        new = Identified(wanted.schema, wanted.identity)
         try:
-            async with asyncio.timeout(COMPARISON_S):  # other changes go on meanwhile
-                await self.parse(state, new)
-                await self._demand_compatibility(state, wanted, compared)
+            async with asyncio.timeout(COMPARISON_S):
+                await self.parse(state, Identified(first.schema, first.identity))
+                await self._demand_compatibility(state, first, compared)
         except TimeoutError:
             raise SchemaError(
                 STORE_TIMED_OUT,
                 f"comparing it with the versions of its subject takes more than {COMPARISON_S:.0f} s",
             ) from None
 
-        async def decide(state: RegistryState) -> Change:
-            wanted = await self._completed(state, given)
-            await self._demand_compatibility(state, wanted, compared)
-            return decide_registration(state, wanted)
+        async def decide(newest: RegistryState) -> Change:
+            schema = completed(newest, given)
+            wanted = first if schema == first.schema else await self._identified(given, schema)
+            await self._demand_compatibility(newest, wanted, compared)
+            return decide_registration(newest, wanted)
 
         written: Version = await self.store.change(decide)
         return written
 
-    async def _completed(self, state: RegistryState, wanted: Registration) -> Registration:
-        """Return a registration with the metadata and the rules that it takes over."""
-        schema = completed(state, wanted)
-        if (schema.metadata, schema.rule_set) == (
-            wanted.schema.metadata or None,
-            wanted.schema.rule_set or None,
-        ):
-            return wanted._replace(schema=schema)
-        return wanted._replace(schema=schema, identity=await self.in_thread(lambda: identity(schema)))
+    async def _identified(self, given: Registration, schema: Schema) -> Registration:
+        """Return a registration of the given schema after `completed`, with the identity of the result."""
+        was_given = (given.schema.metadata or None, given.schema.rule_set or None)
+        if (schema.metadata, schema.rule_set) == was_given:
+            return given._replace(schema=schema)
+        return given._replace(schema=schema, identity=await self.in_thread(lambda: identity(schema)))
 
     async def _demand_compatibility(
         self, state: RegistryState, wanted: Registration, compared: _Compared
@@ -115,6 +116,8 @@ class Registry:
             compared.level, compared.ids = state.level(subject), set()
         versions = compared_with(compared.level, state.versions(subject))
         left = [each for each in versions if each.id not in compared.ids]
+        if not left:
+            return
         new = Identified(wanted.schema, wanted.identity)
         messages = await self.compare(state, subject, new, left[::-1])
         compared.ids |= {each.id for each in left}

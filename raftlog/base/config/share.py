@@ -302,7 +302,7 @@ class ShareGroupSettings:
         "share.coordinator.write.timeout.ms",
         "int",
         5_000,
-        "How long a share coordinator may take to answer",
+        "How long a share coordinator may take to commit a change of a state",
         at_least=1,
         at_most=INT_MAX,
     )

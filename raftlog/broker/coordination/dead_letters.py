@@ -8,18 +8,21 @@ of the source partition, as in Apache Kafka. A batch is an idempotent producer's
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from raftlog.base.config import TopicConfig, topic_config
 from raftlog.base.errors import (
     NONE,
+    CorruptMessage,
     InvalidConfig,
     KafkaError,
     KafkaStorageError,
     LeaderNotAvailable,
     MessageTooLarge,
+    OffsetNotAvailable,
     UnknownTopicId,
     from_code,
 )
@@ -42,7 +45,7 @@ from raftlog.records.batch import (
     new_record,
     skip_headers,
 )
-from raftlog.records.header import HEADER_BYTES, iter_headers
+from raftlog.records.header import HEADER_BYTES, BatchHeader, iter_headers
 from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.sharing.dead_letter import DeadLetters
 
@@ -63,8 +66,14 @@ MOST: Final = 100
 LETTER_BYTES: Final = 350
 """Upper bound of a dead letter's size without a copy, beside the names of topic and group."""
 
+BY_HAND: Final = b"Offset archived by an operator."
 REJECTED: Final = b"Offset rejected by client."
 OUT_OF_DELIVERIES: Final = b"Offset delivery count exceeded the threshold."
+
+
+T = TypeVar("T")
+ReadBatch = Callable[[BatchHeader, memoryview, range], Iterable[tuple[int, T]]]
+"""(header, whole batch, offsets in question) → offsets with what was read."""
 
 
 class LetterBox(NamedTuple):
@@ -118,34 +127,46 @@ class DeadLetterWriter:
         room = self._topic_config(config.errors_deadletterqueue_topic_name).max_message_bytes - HEADER_BYTES
         return max(1, min(MOST, room // (LETTER_BYTES + len(self._name(key)) + len(key.group_id.encode()))))
 
-    async def write(self, key: SharePartitionKey, letters: DeadLetters) -> None:
+    async def offsets(self, key: SharePartitionKey, first_offset: int, last_offset: int) -> list[int]:
+        """Return which of these offsets have a record: compaction leaves gaps, and control records are none."""
+        return sorted(await self._read(key, first_offset, last_offset, _offsets))
+
+    async def write(self, key: SharePartitionKey, letters: DeadLetters, *, by_hand: bool = False) -> None:
         """Return once the letters are committed. Raises UnknownTopicId once the dead-letter topic is deleted.
 
-        A record that is too large for the dead-letter topic is not copied: its letter only names it.
+        `by_hand`: an operator has archived the records. A record that is too large for the dead-letter topic is not
+        copied: its letter only names it.
         """
         config = share_config(self._broker, key.group_id)
         copied: dict[int, Record] = {}
         if config.errors_deadletterqueue_copy_record_enable:
-            copied = await self._read(key, letters)
+            copied = await self._read(key, letters.first_offset, letters.last_offset, _records)
         try:
-            await self._produce(letters, self._batch(key, letters, copied))
+            await self._produce(letters, self._batch(key, letters, copied, by_hand))
         except MessageTooLarge:
             if not copied:
                 raise
-            await self._produce(letters, self._batch(key, letters, {}))
+            await self._produce(letters, self._batch(key, letters, {}, by_hand))
 
     # -- what they are made from ---------------------------------------------------------------------------
 
-    async def _read(self, key: SharePartitionKey, letters: DeadLetters) -> dict[int, Record]:
-        """Return the records that the letters are about, as far as the log still has them."""
+    async def _read(
+        self, key: SharePartitionKey, first_offset: int, last_offset: int, read: ReadBatch[T]
+    ) -> dict[int, T]:
+        """Return what `read` yields for these offsets, as far as the log still has them.
+
+        Raises OffsetNotAvailable while a new leader does not know yet that they are committed.
+        """
         replica = locate(self._broker, key.topic_id, key.partition)
-        end_offset, readable_end = letters.last_offset + 1, replica.high_watermark
-        offset = max(letters.first_offset, replica.log_start_offset)
-        found: dict[int, Record] = {}
+        end_offset, readable_end = min(last_offset + 1, replica.log_end_offset), replica.high_watermark
+        if readable_end < end_offset:
+            raise OffsetNotAvailable("the leader does not know yet that the records are committed")
+        offset = max(first_offset, replica.log_start_offset)
+        found: dict[int, T] = {}
         while offset < end_offset:
             try:
                 records, next_offset = await self._broker.env.offload(
-                    partial(_read_some, replica.log, offset, end_offset, readable_end)
+                    partial(_read_some, replica.log, range(offset, end_offset), readable_end, read)
                 )
             except OSError as error:
                 raise KafkaStorageError("the records cannot be read") from error
@@ -155,10 +176,14 @@ class DeadLetterWriter:
             offset = next_offset
         return found
 
-    def _batch(self, key: SharePartitionKey, letters: DeadLetters, copied: dict[int, Record]) -> bytes:
+    def _batch(
+        self, key: SharePartitionKey, letters: DeadLetters, copied: dict[int, Record], by_hand: bool
+    ) -> bytes:
         now_ms = self._broker.env.ages.latest_ms()
         limit = share_config(self._broker, key.group_id).share_delivery_count_limit
         reason = OUT_OF_DELIVERIES if letters.delivery_count >= limit else REJECTED
+        if by_hand:
+            reason = BY_HAND
         topic = self._name(key)
 
         def letter(offset: int) -> Record:
@@ -236,20 +261,35 @@ class DeadLetterWriter:
             raise from_code(int(part.error_code), part.error_message)
 
 
-def _read_some(log: Log, offset: int, end_offset: int, readable_end: int) -> tuple[dict[int, Record], int]:
-    """Return some records of a log from an offset to another, and the offset to read on from.
+def _read_some(log: Log, offsets: range, readable_end: int, read: ReadBatch[T]) -> tuple[dict[int, T], int]:
+    """Return what `read` yields for some of these offsets of a log, and the offset to read on from.
 
     For a thread: batches may be large.
     """
-    next_offset = offset
-    found: dict[int, Record] = {}
-    view = memoryview(log.read(offset, 1, end_offset=readable_end, cached=False) or b"")
+    next_offset = offsets.start
+    found: dict[int, T] = {}
+    view = memoryview(log.read(offsets.start, 1, end_offset=readable_end, cached=False) or b"")
     for position, header in iter_headers(view):
         next_offset = header.end_offset
         if not header.is_control:
-            records = iter_records(view[position : position + header.length], read_headers=skip_headers)
-            found |= {each.offset: each for each in records if offset <= each.offset < end_offset}
+            batch = view[position : position + header.length]
+            found |= {offset: each for offset, each in read(header, batch, offsets) if offset in offsets}
     return found, next_offset
+
+
+def _records(header: BatchHeader, batch: memoryview, offsets: range) -> Iterator[tuple[int, Record]]:
+    return ((each.offset, each) for each in iter_records(batch, read_headers=skip_headers))
+
+
+def _offsets(header: BatchHeader, batch: memoryview, offsets: range) -> Iterable[tuple[int, None]]:
+    """Return the offsets of a batch's records. A batch that cannot be read has them all: it may be why they failed."""
+    dense = range(max(header.base_offset, offsets.start), min(header.end_offset, offsets.stop))
+    if header.record_count < header.end_offset - header.base_offset:
+        try:
+            return [(offset, None) for offset, _ in _records(header, batch, offsets)]
+        except CorruptMessage:
+            pass
+    return ((offset, None) for offset in dense)
 
 
 class _Commit:

@@ -13,6 +13,7 @@ from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import NONE, CoordinatorNotAvailable, KafkaError, from_code
+from raftlog.broker.coordination.share_state_client import answer_timeout_s
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.long_work.turns import each_part
 from raftlog.coordinator.share_state.share_state import SharePartitionKey
@@ -108,11 +109,11 @@ async def _ask(
 ) -> Outcomes:
     """Return the outcome for each partition that a broker coordinates."""
     assert broker.links is not None, "the broker server provides it"
-    within_s = broker.config.share_coordinator_write_timeout_ms / 1000
+    timeout_s = answer_timeout_s(broker.config)
     outcomes: Outcomes = dict.fromkeys(keys, CoordinatorNotAvailable("the share coordinator did not answer"))
     try:
         answer = await broker.links.ask(
-            broker_id, question.api_key, question.version, _request(question, keys), timeout_s=within_s
+            broker_id, question.api_key, question.version, _request(question, keys), timeout_s=timeout_s
         )
     except KafkaError as error:
         return dict.fromkeys(keys, error)

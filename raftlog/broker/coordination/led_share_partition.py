@@ -265,14 +265,14 @@ class LedSharePartition(Guard):
         if number is not None:
             await self._written(number)
 
-    async def acknowledge_by_hand(self, type_: AcknowledgeType, offsets: tuple[int, int] | None) -> ByHand:
+    async def acknowledge_by_hand(
+        self, type_: AcknowledgeType, first_offset: int, last_offset: int
+    ) -> ByHand:
         """Release or reject records for an operator, and return once that is committed. Raises as `acknowledge`.
 
-        `offsets`: first and last; None for all in flight. After an error the change may still be written later.
+        After an error the change may still be written later.
         """
-        machine = self.machine
-        first_offset, last_offset = offsets or (machine.start_offset, machine.end_offset - 1)
-        found, number = machine.acknowledge_by_hand(type_, first_offset, last_offset, now=self._now())
+        found, number = self.machine.acknowledge_by_hand(type_, first_offset, last_offset, now=self._now())
         if found.released or found.archived:
             self._changed()
         self._settle()
@@ -299,7 +299,11 @@ class LedSharePartition(Guard):
 
     def letters_written(self, letters: DeadLetters) -> None:
         """Archive the records whose letters are in the dead-letter topic."""
-        self.machine.settle_letters(letters.first_offset, letters.last_offset + 1)
+        self.skip_letters(letters.first_offset, letters.last_offset + 1)
+
+    def skip_letters(self, first_offset: int, end_offset: int) -> None:
+        """Archive the records of these offsets that wait for letters."""
+        self.machine.settle_letters(first_offset, end_offset)
         self._settle()
         self._changed()
 

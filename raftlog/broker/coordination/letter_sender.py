@@ -41,7 +41,9 @@ class LetterWriter(Protocol):
 
     def most(self, key: SharePartitionKey) -> int: ...
 
-    async def write(self, key: SharePartitionKey, letters: DeadLetters) -> None: ...
+    async def offsets(self, key: SharePartitionKey, first_offset: int, last_offset: int) -> list[int]: ...
+
+    async def write(self, key: SharePartitionKey, letters: DeadLetters, *, by_hand: bool) -> None: ...
 
 
 class Led(Protocol):
@@ -58,6 +60,8 @@ class Led(Protocol):
     async def write_letters(self, letters: DeadLetters) -> None: ...
 
     def letters_written(self, letters: DeadLetters) -> None: ...
+
+    def skip_letters(self, first_offset: int, end_offset: int) -> None: ...
 
     def give_up_letters(self) -> int: ...
 
@@ -96,7 +100,7 @@ class LetterSender:
             await self._led.write_letters(letters)
             self._is_fresh = False
         try:
-            await self._writer.write(key, letters)
+            await self._writer.write(key, letters, by_hand=machine.are_by_hand(letters))
         except (OutOfOrderSequenceNumber, UnknownTopicId):
             self._is_fresh = True  # the log has lost its producer, or is another: it does not have the batch
             raise
@@ -104,8 +108,20 @@ class LetterSender:
         self._led.letters_written(letters)
 
     async def _plan(self, machine: SharePartition) -> DeadLetters | None:
-        """Return the next letters. The producer of the last batch goes on if they belong to the same place."""
+        """Return the next letters. The producer of the last batch goes on if they belong to the same place.
+
+        Return None if no record waits, or the first offsets that wait have no record: these are archived.
+        """
         key = self._led.key
+        found = machine.next_archiving(self._writer.most(key))
+        if found is None:
+            return None
+        first_offset, last_offset, delivery_count = found
+        offsets = await self._writer.offsets(key, first_offset, last_offset)
+        if not offsets or offsets[0] > first_offset:
+            self._led.skip_letters(first_offset, offsets[0] if offsets else last_offset + 1)
+            return None
+        last_offset = max(each for number, each in enumerate(offsets, first_offset) if each == number)
         box = await self._writer.find_box(key)
         last = machine.last_letters
         producer_id, sequence = -1, 0
@@ -113,8 +129,7 @@ class LetterSender:
             producer_id, sequence = last.producer_id, last.next_sequence
         else:
             producer_id = await self._writer.new_producer_id()
-        found = machine.next_archiving(self._writer.most(key))
-        return None if found is None else DeadLetters(producer_id, sequence, *found, *box)
+        return DeadLetters(producer_id, sequence, first_offset, last_offset, delivery_count, *box)
 
     async def _failed(self, machine: SharePartition, error: Exception) -> None:
         """Wait before the next attempt. Give up all letters if they stall the group, or it has no topic any more."""

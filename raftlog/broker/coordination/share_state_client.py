@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
+from raftlog.base.config import NodeConfig
 from raftlog.base.errors import NONE, BrokerNotAvailable, CorruptMessage, from_code
 from raftlog.broker.coordination.shards import share_coordinator
 from raftlog.broker.local_broker import LocalBroker
@@ -22,6 +23,16 @@ from raftlog.sharing.delivery import DeliveryState, StateBatch, StateWrite
 
 READ_VERSION: Final = 0
 WRITE_VERSION: Final = 1
+
+
+GRACE_S: Final = 1.0
+"""How much longer a broker waits for an answer than the share coordinator waits for the commit. The coordinator answers
+with an error then. Without an answer the connection is closed, and all other requests on it fail."""
+
+
+def answer_timeout_s(config: NodeConfig) -> float:
+    """Return how long a broker waits for a share coordinator's answer, in seconds."""
+    return config.share_coordinator_write_timeout_ms / 1000 + GRACE_S
 
 
 class StoredState(NamedTuple):
@@ -104,8 +115,8 @@ class ShareStateClient:
         self, coordinator: int, key: SharePartitionKey, api_key: ApiKey, version: int, message: Any
     ) -> tuple[Any, Any]:
         """Return the response, and its part for the partition. Raises the error of that."""
-        within_s = self._broker.config.share_coordinator_write_timeout_ms / 1000
-        answer = await self._broker.links.ask(coordinator, api_key, version, message, timeout_s=within_s)
+        timeout_s = answer_timeout_s(self._broker.config)
+        answer = await self._broker.links.ask(coordinator, api_key, version, message, timeout_s=timeout_s)
         parts = [
             each
             for topic in answer.results

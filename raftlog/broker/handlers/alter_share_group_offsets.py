@@ -49,11 +49,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     started: dict[UUID, dict[int, int]] = {}
 
     def ask(name: str, each: Any) -> None:
-        offsets = asked.setdefault(name, {})
-        if each is not None:
-            offsets[int(each.partition_index)] = int(each.start_offset)
+        asked[name][int(each.partition_index)] = int(each.start_offset)
 
-    named = ((topic.topic_name, each) for topic in message.topics for each in (None, *topic.partitions))
+    await each_part(broker.env, message.topics, lambda topic: asked.setdefault(topic.topic_name, {}))
+    named = ((topic.topic_name, each) for topic in message.topics for each in topic.partitions)
     await each_part(broker.env, named, lambda each: ask(*each))
     allowed = await among(broker, request, Operation.READ, TOPIC, asked, log_if_denied=True)
     known = {name: image.topics[name] for name in asked if name in allowed and name in image.topics}

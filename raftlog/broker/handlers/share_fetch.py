@@ -58,10 +58,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     outcomes = await acknowledge(broker, request, message)
     found: dict[SharedPartition, Found] = {}
     if not renews and message.share_session_epoch != FINAL_EPOCH:
-        reader, is_first = (
-            ShareReader(broker, request, session, message),
-            message.share_session_epoch == FIRST_EPOCH,
-        )
+        reader = ShareReader(broker, request, session, message)
+        is_first = message.share_session_epoch == FIRST_EPOCH
         del message  # it may be large, and the wait long
         found = await reader.read()
         if is_first and reader.takes_records:

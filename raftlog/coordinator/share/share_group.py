@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from raftlog.coordinator.group_history import GroupHistory
 
 CHANGE_S: Final = 5.0
-"""Time for what a change takes beside the requests to share coordinators."""
+"""Time for what a change takes beside the commits of share coordinators."""
 
 RETRY_S: Final = 1.0
 """Retry of a timeout that could not be recorded."""

@@ -275,7 +275,7 @@ def test_a_hand_is_answered_after_its_commit() -> None:
         leader.acquire()
 
         def by_hand(first: int) -> asyncio.Future[ByHand]:
-            return asyncio.ensure_future(leader.led.acknowledge_by_hand(REJECT, (first, first)))
+            return asyncio.ensure_future(leader.led.acknowledge_by_hand(REJECT, first, first))
 
         first = by_hand(1)
         await leader.pass_time()
@@ -292,7 +292,7 @@ def test_a_hand_is_answered_after_its_commit() -> None:
         )
         leader.store.answer()
         assert await again == ByHand(done=1)
-        rest = asyncio.ensure_future(leader.led.acknowledge_by_hand(RELEASE, None))
+        rest = asyncio.ensure_future(leader.led.acknowledge_by_hand(RELEASE, 0, 9))
         await leader.pass_time()
         leader.store.answer(FencedLeaderEpoch())
         with pytest.raises(FencedLeaderEpoch):

@@ -51,6 +51,9 @@ class Writer:
     def __init__(self) -> None:
         self.errors: list[KafkaError] = []
         self.sent: list[tuple[int, int, int, int]] = []
+        self.by_hand: list[bool] = []
+        self.gaps: set[int] = set()
+        """Offsets that have no record."""
         self.box: LetterBox | KafkaError = BOX
         self._last_id = 100
 
@@ -66,7 +69,11 @@ class Writer:
     def most(self, key: SharePartitionKey) -> int:
         return 5
 
-    async def write(self, key: SharePartitionKey, letters: DeadLetters) -> None:
+    async def offsets(self, key: SharePartitionKey, first_offset: int, last_offset: int) -> list[int]:
+        return [each for each in range(first_offset, last_offset + 1) if each not in self.gaps]
+
+    async def write(self, key: SharePartitionKey, letters: DeadLetters, *, by_hand: bool) -> None:
+        self.by_hand.append(by_hand)
         self.sent.append(letters[:4])
         if self.errors:
             raise self.errors.pop(0)
@@ -126,6 +133,50 @@ def test_letters_are_in_the_state_before_they_are_produced() -> None:
         assert both.letters == DeadLetters(101, 5, 5, 6, 1, *BOX) and both.start_offset == 5
         assert archived.start_offset == 7
         assert led.record.counts.of("g").letters == 7
+
+    run_scenario(scenario)
+
+
+def test_offsets_without_a_record_have_no_letter() -> None:
+    """They are archived, wherever they are; the sequences of the others have no gap."""
+
+    async def scenario(leader: Leader) -> None:
+        led = await leader.load()
+        leader.writer.gaps = {0, 1, 4, 7}
+        await leader.reject(0, 7)
+        await leader.pass_time()
+        assert leader.writer.sent == [(101, 0, 2, 3), (101, 2, 5, 6)]
+        assert led.machine.start_offset == 8
+        assert led.record.counts.of("g").letters == 4
+
+    run_scenario(scenario)
+
+
+def test_a_gap_does_not_wait_for_a_topic_that_fails() -> None:
+    """It needs none."""
+
+    async def scenario(leader: Leader) -> None:
+        led = await leader.load()
+        leader.writer.gaps, leader.writer.box = {0, 1}, InvalidConfig("no topic")
+        await leader.reject(0, 3)
+        await leader.pass_time()
+        assert led.machine.start_offset == 2
+
+    run_scenario(scenario)
+
+
+def test_letters_say_whether_an_operator_has_archived_the_records() -> None:
+    """Also those of a batch that is tried again; records that a member rejects have a batch of their own."""
+
+    async def scenario(leader: Leader) -> None:
+        led = await leader.load()
+        leader.writer.errors = [NotLeaderOrFollower(), NotLeaderOrFollower()]
+        await leader.reject(2, 2)
+        await led.acknowledge_by_hand(AcknowledgeType.REJECT, 0, 1)
+        await leader.pass_time(2.0)
+        sent = [each[2:] for each in leader.writer.sent]
+        assert dict(zip(sent, leader.writer.by_hand, strict=True)) == {(2, 2): False, (0, 1): True}
+        assert len(sent) == 4
 
     run_scenario(scenario)
 

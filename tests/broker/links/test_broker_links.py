@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -196,9 +197,26 @@ def test_a_bug_in_our_own_handler_is_reported_like_another_brokers(monkeypatch: 
     run_scenario(scenario)
 
 
+def write_of(*, batches: int) -> Any:
+    """Return a request with so many parts."""
+    make = request_builders(WRITE_STATE, 1)
+    batch = make.StateBatch(first_offset=0, last_offset=0, delivery_state=2, delivery_count=1)
+    partition = make.PartitionData(
+        partition=0,
+        state_epoch=0,
+        leader_epoch=0,
+        start_offset=0,
+        delivery_complete_count=0,
+        state_batches=(batch,) * batches,
+    )
+    topic = make.WriteStateData(topic_id=UUID(int=8), partitions=(partition,))
+    return make.WriteShareGroupStateRequest(group_id="g", topics=(topic,))
+
+
 @pytest.mark.parametrize("overlaps", [True, False])
+@pytest.mark.parametrize("batches", [0, 1_000], ids=["small", "decoded in turns"])
 def test_requests_overlap_at_another_broker_where_their_api_does(
-    monkeypatch: pytest.MonkeyPatch, overlaps: bool
+    monkeypatch: pytest.MonkeyPatch, overlaps: bool, batches: int
 ) -> None:
     """A broker asks for many share states at once, each of which waits for a commit (`Api.overlaps`)."""
     assert all(row_of(each).overlaps for each in SHARE_STATES)
@@ -212,7 +230,7 @@ def test_requests_overlap_at_another_broker_where_their_api_does(
     async def scenario(cluster: BrokerCluster) -> None:
         links = links_of(cluster, 1)
         change_row(monkeypatch, WRITE_STATE, handle=waiting, overlaps=overlaps)
-        message = request_builders(WRITE_STATE, 1).WriteShareGroupStateRequest(group_id="g", topics=())
+        message = write_of(batches=batches)
         asked = [cluster[1].host.start(links.ask(2, WRITE_STATE, 1, message)) for _ in range(3)]
         await cluster.pass_time(0.5)
         assert len(begun) == (3 if overlaps else 1)

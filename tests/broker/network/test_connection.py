@@ -237,8 +237,10 @@ async def test_a_client_that_does_not_read_is_not_served_further() -> None:
     assert fake.server.memory.answers.used == 0
 
 
-async def test_only_produce_requests_overlap() -> None:
+@pytest.mark.parametrize("overlaps", [False, True], ids=["as served", "as for brokers"])
+async def test_only_produce_requests_overlap(monkeypatch: pytest.MonkeyPatch, overlaps: bool) -> None:
     """Any other open request holds back what is behind it, as Kafka does, so a reader sees what it wrote before."""
+    change_row(monkeypatch, 22, overlaps=overlaps)
     fake = FakePartitionServer()
     pipe = fake.connect()
     make = request_builders(22, 4)

@@ -33,7 +33,7 @@ def test_loop_that_takes_no_turns_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     handle = heartbeat.handle
 
     def unsliced(*about: Any) -> Any:
-        compute(4 * LONG_TURN_S)  # whatever the machine is like
+        compute(20 * LONG_TURN_S)  # whatever the machine is like
         return handle(*about)
 
     change_row(monkeypatch, ApiKey.HEARTBEAT, handle=unsliced)

@@ -50,7 +50,8 @@ KNOWN: Final = (
         "by design",
         "**Dead letters** (KIP-1191) are written exactly once, and a topic that fails is tried until the group has no "
         "room. Kafka 4.4 may write them twice, and gives up after a few attempts. A record of the dead-letter topic "
-        "itself has none. A name that no topic can have is refused in the group's config. "
+        "itself has none, nor has an offset without a record. A name that no topic can have is refused in the "
+        "group's config. "
         "[The reasons](decisions/dead-letters.md).",
     ),
     Known("by design", "**Limits** exist where Kafka has none: [limits](limits.md)."),

@@ -20,7 +20,7 @@ from raftlog.coordinator.share_state.share_state import SharePartitionKey
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right
-from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType, check_batches
+from raftlog.sharing.delivery import Acknowledgement, AcknowledgeType, add_batch
 from raftlog.sharing.share_sessions import SharedPartition, ShareSession, ShareSessionKey
 
 FIRST_EPOCH: Final = 0
@@ -103,13 +103,13 @@ async def _acknowledge(
         raise refused_topic
     renews = getattr(message, "is_renew_ack", False)
     newest = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
-    acknowledgements = await each_part(
+    acknowledgements: list[Acknowledgement] = []
+    await each_part(
         broker.env,
         batches,
-        lambda each: _acknowledgement(each, newest),
+        lambda each: add_batch(acknowledgements, _acknowledgement(each, newest)),
         size_of=lambda each: len(each.acknowledge_types),
     )
-    check_batches(acknowledgements)
     if refused_topic is not None:
         raise refused_topic
     key = SharePartitionKey(message.group_id, topic_id, index)
