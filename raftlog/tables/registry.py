@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.registered import NotARegistry, RegisteredSchema, read_registered, schema_in
 from raftlog.tables.progress import TableError
 
@@ -25,6 +26,19 @@ UNUSED_ID: Final = (1 << 31) - 1
 MAX_BYTES: Final = 16 << 20
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect to another address without the login."""
+
+    def redirect_request(self, req: Any, *about: Any) -> urllib.request.Request | None:
+        following = super().redirect_request(req, *about)
+        if following is not None and urlsplit(following.full_url)[:2] != urlsplit(req.full_url)[:2]:
+            following.remove_header("Authorization")
+        return following
+
+
+_OPENER: Final = urllib.request.build_opener(_Redirects)
+
+
 class RegistryFailed(TableError):
     """The registry does not answer, or refuses to. No record is at fault."""
 
@@ -34,9 +48,9 @@ class Registry:
 
     def __init__(self, url: str, wait: Callable[[float], None]) -> None:
         address = urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError(f"--registry {url}: expected http://HOST:PORT")
         self._base = address._replace(netloc=address.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"--registry {self._base}: expected http://HOST:PORT")
         login = f"{unquote(address.username or '')}:{unquote(address.password or '')}"
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if address.username:
@@ -58,6 +72,8 @@ class Registry:
                 raise RegistryFailed(
                     f"the schema registry at {self._base} fails: the references of schema {schema_id} are none"
                 ) from None
+            except SchemaError as error:
+                raise RegistryFailed(f"schema {schema_id} cannot be used: {error}") from None
         return self._known[schema_id]
 
     def forget_unknown(self) -> None:
@@ -90,7 +106,7 @@ class Registry:
         """Return the body of a response, also if its status is 404. Raise NotARegistry, HTTPError, OSError."""
         request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310 - checked above
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310 - as above
+            with _OPENER.open(request, timeout=TIMEOUT_S) as response:
                 content = response.read(MAX_BYTES)
         except urllib.error.HTTPError as error:
             if error.code != NOT_FOUND:
