@@ -436,7 +436,7 @@ def first_offsets(
 ) -> dict[PartitionKey, int]:
     """Return where to begin in each partition: never outside what it holds. Raise KafkaError, Unreachable, Refused.
 
-    A line names a partition that ends before a given offset, as the command would be silent.
+    A line says that all partitions end before a given offset, as the command would be silent.
     """
     if span.start_ms is not None:
         return fetcher.offsets_at(chosen, span.start_ms)
@@ -447,7 +447,7 @@ def first_offsets(
         return high
     low, offset = fetcher.offsets_at(chosen, EARLIEST), int(span.position)
     short = [each for each in chosen if high[each] < offset]
-    if short and not quiet:
+    if short == chosen and short and not quiet:
         (topic, partition), more = short[0], f", and so do {len(short) - 1} more" if len(short) > 1 else ""
         print(
             f"raftlog: {topic} {partition} ends at offset {high[short[0]]}, before {offset}{more}: reading from there",

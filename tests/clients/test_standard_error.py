@@ -132,7 +132,7 @@ def test_every_walk_of_a_cluster_goes_on(troubled_cluster: TroubledCluster) -> N
         troubled_cluster.trouble(controller)
     client.delete_topic("gone")
     until(
-        lambda: codes_of(troubled_cluster, 1) <= {"log_unwritable", "node_slow"},
+        lambda: codes_of(troubled_cluster, 1) <= {"log_unwritable", "node_slow", "leaders_not_preferred"},
         "all is well but for the logs",
     )
     (read,) = client.read_ranges("kept", 0, [(0, 3)])
