@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import socket
 import ssl
 import urllib.error
@@ -302,10 +303,19 @@ def test_a_certificate_of_an_unknown_authority_is_reported_by_address(
         assert ran == (exits.DENIED, "", f"raftlog: {secure_cluster.bootstrap_servers}: {UNPROVEN}\n")
 
 
-def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As) -> None:
+def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As, tmp_path: Path) -> None:
     """It is that of Kafka's listeners. --user says it for this API."""
-    file = ("-F", str(as_.settings("admin")))
-    code, _, said = invoke("cluster", "health", "--http", "http://198.51.100.7:9644", "-m", "1", *file)
+    file = tmp_path / "of-another-machine.properties"
+    file.write_text(
+        re.sub(
+            "(?m)^bootstrap.servers=.*$",
+            "bootstrap.servers=198.51.100.7:9092",
+            as_.settings("admin").read_text(),
+        )
+    )
+    code, _, said = invoke(
+        "cluster", "health", "--http", "http://198.51.100.7:9644", "-m", "1", "-F", str(file)
+    )
     assert code == exits.USAGE and "is not HTTPS" in said
 
 

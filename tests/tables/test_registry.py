@@ -1,4 +1,4 @@
-"""Claims about the client of a schema registry that tables use: whom it trusts with a login, and what it says."""
+"""Claims about the client of a schema registry that tables use: where a login goes, and what it says."""
 
 from __future__ import annotations
 

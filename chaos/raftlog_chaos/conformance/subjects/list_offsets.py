@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -82,7 +83,15 @@ def config(s: Session, configs: Mapping[str, str | int]) -> None:
     topic = s.topic(configs=configs)
     for after_ms in (0, 10, 20):
         s.produce(topic, s.batch(new_record(b"key", b"a", timestamp=s.at(after_ms))))
+        await_next_millisecond()
     ask_all(s, topic, 11)
+
+
+def await_next_millisecond() -> None:
+    """Return when the next batch gets another append time."""
+    now_ms = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 == now_ms:
+        pass
 
 
 @history({str(offset): offset for offset in (1, 2, 3, 4, 5, -1)})
