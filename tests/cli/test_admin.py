@@ -176,7 +176,8 @@ def test_the_quorum_shows_its_leader_and_how_far_each_voter_is(raftlog: CommandL
 
 def test_a_cluster_that_lacks_nothing_is_green(raftlog: CommandLine) -> None:
     """Exit code 0; and -w -e ends as soon as it is so."""
-    assert (raftlog("cluster", "health").returncode, raftlog("cluster", "health").stdout) == (0, "green\n")
+    health = raftlog("cluster", "health")
+    assert (health.returncode, health.stdout.splitlines()[0]) == (0, "green")
     watched = raftlog("cluster", "health", "-w", "-e", "-o", "json")
     assert (watched.returncode, json.loads(watched.stdout)["status"]) == (0, "green")
 
@@ -191,7 +192,7 @@ def test_a_partition_that_its_leader_serves_is_not_listed_as_too_few_in_sync(
     assert raftlog.rows("partition", "list", name, "--under-min-isr") == []
     (at,) = raftlog.rows("partition", "list", name, "--at-min-isr")
     assert at["topic"] == name
-    assert raftlog("cluster", "health").stdout == "green\n"
+    assert raftlog("cluster", "health").stdout.startswith("green\n")
     assert raftlog("topic", "delete", name).returncode == 0, (
         "other tests drain the only broker that can lead it"
     )
