@@ -456,8 +456,7 @@ class ShareGroups(Leaving):
     async def read_late(self, book: ShareGroupModel) -> None:
         """Keep a leader from reading a new group's state until its member has waited for a while.
 
-        The member is not woken when the state can be read. It must look once more before its time is over. That look
-        ends at a large gap that compaction left, so the topic has none.
+        The member is not woken then, so it must look once more before its time is over. The topic is not compacted.
         """
         client = Client("late", self.cluster.bootstrap, timeout_s=SETTLED_S)
         member, host = ShareMember(client, "late", book.where, group="late"), self.loop.host("late")
