@@ -31,12 +31,15 @@ class Turn(NamedTuple):
 class Stopwatch:
     """Times the callbacks of the loops in threads with a name that begins with `threads`.
 
-    Only loops of asyncio itself are timed. Enter it before they start, since it replaces a method of `asyncio.Handle`.
+    Only loops of asyncio itself are timed, one turn after the other. Enter it before they start, since it replaces a
+    method of `asyncio.Handle`.
     """
 
     def __init__(self, threads: str) -> None:
         self._threads = threads
         self._run: Any = None
+        self._turn = threading.Lock()
+        """Held for a turn, since an answer comes before the end of the turn that sends it."""
         self._longest = Turn()
         self._total_s = 0.0
         self._collecting_since_s = 0.0
@@ -52,11 +55,12 @@ class Stopwatch:
             if not watch._times_this_thread():
                 run(handle)
                 return
-            watch._collected_s = 0.0
-            began_s = clock()
-            callback = getattr(handle, CALLBACK)
-            run(handle)
-            watch._note(clock() - began_s - watch._collected_s, callback)
+            with watch._turn:
+                watch._collected_s = 0.0
+                began_s = clock()
+                callback = getattr(handle, CALLBACK)
+                run(handle)
+                watch._note(clock() - began_s - watch._collected_s, callback)
 
         asyncio.Handle._run = timed  # type: ignore[assignment,method-assign]
         gc.callbacks.append(self._collecting)
@@ -69,18 +73,21 @@ class Stopwatch:
         gc.callbacks.remove(self._collecting)
 
     def begin(self) -> None:
-        """Forget all turns so far."""
-        self._longest, self._total_s = Turn(), 0.0
+        """Forget all turns so far; the one that runs ends first."""
+        with self._turn:
+            self._longest, self._total_s = Turn(), 0.0
 
     @property
     def longest(self) -> Turn:
-        """Return the longest turn since `begin`."""
-        return self._longest
+        """Return the longest turn since `begin`; the one that runs ends first."""
+        with self._turn:
+            return self._longest
 
     @property
     def total_s(self) -> float:
-        """Return the processor time of all turns since `begin`, seconds."""
-        return self._total_s
+        """Return the processor time of all turns since `begin`, seconds; the one that runs ends first."""
+        with self._turn:
+            return self._total_s
 
     def _times_this_thread(self) -> bool:
         return threading.current_thread().name.startswith(self._threads)

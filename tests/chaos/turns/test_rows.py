@@ -68,3 +68,23 @@ def test_only_the_loop_of_the_thread_counts() -> None:
                 assert watch.longest.seconds >= 0.01
                 watch.begin()
     assert watch.longest == Turn()
+
+
+def test_turn_that_has_not_ended_counts() -> None:
+    """An answer comes before its turn ends: who has the answer and looks, sees the whole turn."""
+    answered = threading.Event()
+
+    def answer() -> None:
+        answered.set()
+        compute(0.05)
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(answer)
+        await asyncio.sleep(0)
+
+    with Stopwatch("timed") as watch:
+        thread = threading.Thread(target=lambda: asyncio.run(work()), name="timed")
+        thread.start()
+        answered.wait()
+        assert watch.longest.seconds >= 0.05
+        thread.join()
