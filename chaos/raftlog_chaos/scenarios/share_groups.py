@@ -3,10 +3,8 @@
 `ShareGroupModel` checks that accepted records are not delivered again, and that all others are delivered until they are
 accepted, rejected or out of deliveries. Faults hit three moments: between acquire and acknowledgement, between the
 write of a share state and its response, and just after a response. Records are also deleted while they are
-locked. Wall clocks jump, which must not matter, as locks expire by the monotonic clock. An operator releases and
-archives records by hand all the while.
 locked, and compaction removes records of a topic that a third group reads. Wall clocks jump, which must not matter,
-as locks expire by the monotonic clock.
+as locks expire by the monotonic clock. An operator releases and archives records by hand all the while.
 """
 
 from __future__ import annotations
@@ -23,11 +21,7 @@ from raftlog.base.types import encode_uuid
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.led_share_partition import LedSharePartition
 from raftlog.broker.coordination.shards import share_coordinator
-from raftlog.metadata.controller_api import (
-    AlterConfigs,
-    ConfigAlteration,
-    ConfigOp,
-)
+from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
 from raftlog.records.batch import iter_records
 from raftlog.records.header import iter_headers
 from raftlog.replication.partition import Partition
@@ -35,7 +29,7 @@ from raftlog_chaos.checkers.records import read_batches, values_of
 from raftlog_chaos.scenarios.choreography import SERVED_S
 from raftlog_chaos.scenarios.eligible_leaders import Leaving
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.simulator.cluster import LOOK_S
+from raftlog_chaos.simulator.cluster import LOOK_S, SimNode
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.ledger import Ledger
 from raftlog_chaos.workloads.producer import Producer
@@ -460,9 +454,7 @@ class ShareGroups(Leaving):
         """
         client = Client("late", self.cluster.bootstrap, timeout_s=SETTLED_S)
         member, host = ShareMember(client, "late", book.where, group="late"), self.loop.host("late")
-        found = self.cluster.leader_replica(*book.where)
-        assert found is not None, "the cluster is whole"
-        leader, replica = found
+        leader, replica = self._led(*book.where)
 
         async def join() -> None:
             await client.refresh(book.where[0])
@@ -477,10 +469,13 @@ class ShareGroups(Leaving):
             return
         (self.loop.cut if self.chance.random() < 0.5 else self.loop.clog)(leader.host, coordinator.host)
         self.loop.call_later(LATE_S, self.loop.heal)
-        answer = await host.start(member.fetch(max_wait=int(LONG_WAIT_S * 1_000)))
+        try:
+            answer = await host.start(member.fetch(max_wait=int(LONG_WAIT_S * 1_000)))
+        except AWAY:  # the leader has no session with the controller now, and closes its clients' connections
+            return await self.whole()
         parts = [part for topic in answer.responses for part in topic.partitions]
         if any(part.error_code for part in parts):
-            return  # the cut has moved the lead, and the member hears it
+            return await self.whole()  # the cut has moved the lead, and the member hears it
         self.counts["late"] = 1
         if not any(part.acquired_records for part in parts):
             self.skipped.append(f"a member of a new group waits for {LONG_WAIT_S} s beside {book.where}")
@@ -491,9 +486,7 @@ class ShareGroups(Leaving):
         The leader is the former one, and has the former start offset in memory.
         """
         self.is_set_back = True
-        found = self.cluster.leader_replica(*book.where)
-        assert found is not None, "the cluster is whole"
-        replica = found[1]
+        _, replica = self._led(*book.where)
         left = set(range(replica.log_start_offset, replica.high_watermark))
         batches = read_batches(replica.log, replica.high_watermark)
         if book.read_committed:
@@ -515,6 +508,12 @@ class ShareGroups(Leaving):
         if left:
             self.skipped.append(f"{book.group} was set back, and never gets {sorted(left)[:5]}")
 
+    def _led(self, topic: str, index: int) -> tuple[SimNode, Partition]:
+        """Return the node that leads a partition, and its replica; the cluster is whole."""
+        found = self.cluster.leader_replica(topic, index)
+        assert found is not None, "the cluster is whole"
+        return found
+
     def _is_settled(self, book: ShareGroupModel) -> bool:
         if self.has_transactions and any(each.is_open for each in self.ledgers):
             return False
@@ -527,9 +526,7 @@ class ShareGroups(Leaving):
     def judge(self) -> list[str]:
         faults = super().judge() + self.skipped
         for book in self.books.values():
-            found = self.cluster.leader_replica(*book.where)
-            assert found is not None, "the cluster is whole"
-            replica = found[1]
+            _, replica = self._led(*book.where)
             book.log_start_offset = replica.log_start_offset
             batches = read_batches(replica.log, replica.high_watermark)
             withheld = withheld_in(batches)
@@ -553,9 +550,8 @@ class ShareGroups(Leaving):
         """Return the offset and the value of each dead letter of a group's partition."""
         found: list[tuple[int, bytes | None]] = []
         for index in range(len(self.cluster.last_image().topics[LETTERS].partitions)):
-            leader = self.cluster.leader_replica(LETTERS, index)
-            assert leader is not None, "the cluster is whole"
-            view = memoryview(read_batches(leader[1].log, leader[1].high_watermark))
+            _, replica = self._led(LETTERS, index)
+            view = memoryview(read_batches(replica.log, replica.high_watermark))
             for position, header in iter_headers(view):
                 for record in iter_records(view[position : position + header.length]):
                     said = {name: value or b"" for name, value in record.headers}
