@@ -139,7 +139,15 @@ def test_record_of_a_queue_is_shown_decoded(
     page.locator("pre").filter(has_text='"Ada"').wait_for()
     page.get_by_label("Show the value as").select_option("hex")
     page.get_by_text("06 41 64 61").wait_for()
-    page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/6")
+
+
+@pytest.mark.errors_expected
+def test_record_of_a_queue_that_is_not_written_yet_is_missing(
+    page: Any, own_cluster: AdminCluster, topic: str
+) -> None:
+    """The API knows nothing about its deliveries either."""
+    page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/5")
+    page.get_by_text(f"partition {topic}-0 has no record 5: it ends at offset 5").wait_for()
     page.get_by_text("There is no record at this offset").wait_for()
 
 
