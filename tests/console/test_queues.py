@@ -116,13 +116,19 @@ def test_queue_without_members_is_moved_and_deleted(page: Any, own_cluster: Admi
     page.wait_for_url("**/#/queues")
 
 
+@pytest.mark.errors_expected
 def test_queue_asks_for_a_record_by_its_offset(page: Any, own_cluster: AdminCluster, topic: str) -> None:
-    """The form knows the group's topic; a topic that is not there is said to be missing."""
+    """The form knows the group's topic. A topic that does not exist is reported as missing."""
     page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}")
     until(lambda: page.locator("[name=topic]").input_value() == topic, "the form has the topic")
     page.locator("[name=offset]").fill("3")
     page.get_by_role("button", name="Show history of the record").click()
     page.get_by_text("Offset 3 is available, after 0 of 5 deliveries.").wait_for()
+    page.go_back()
+    page.locator("[name=topic]").fill("not-there")
+    page.locator("[name=offset]").fill("3")
+    page.get_by_role("button", name="Show history of the record").click()
+    page.get_by_text("topic not-there does not exist").first.wait_for()
 
 
 def test_record_of_a_queue_is_shown_decoded(
