@@ -100,7 +100,7 @@ class Schemas(Leaving):
                 await self._answered(chosen, delete(store, subject, permanent=permanent)) is not None
             )
             return
-        text = f'{{"type":"fixed","name":"F","size":{self.chance.randrange(1, TEXTS)}}}'
+        text = self.some_text("F")
         found = await self._answered(chosen, register(store, subject, text, self.a_while(0.0, 0.01, 0.2)))
         if found is not None:
             self.answered.append((subject, text, found.id))
@@ -108,7 +108,7 @@ class Schemas(Leaving):
     async def _check(self, chosen: Any) -> None:
         """Register schemas for keys or values, and send batches with them to a node that may not know them yet."""
         field = self.chance.choice(("key", "value"))
-        text = f'{{"type":"fixed","name":"C","size":{self.chance.randrange(1, TEXTS)}}}'
+        text = self.some_text("C")
         store = self._store_at(chosen)
         found = await self._answered(chosen, register(store, f"{CHECKED}-{field}", text, 0.0))
         if found is not None:
@@ -134,11 +134,15 @@ class Schemas(Leaving):
         partition = chosen.node.broker.context.replicas.get(SCHEMAS_TOPIC, 0)
         ids = [each.id for each in _schemas_in(partition, partition.log_end_offset)]
         number = len(ids) + 1
-        schema = Schema("AVRO", f'{{"type":"fixed","name":"Theirs","size":{number}}}')
+        schema = Schema("AVRO", fixed_text("Theirs", number))
         key, value = encode(SchemaWritten("theirs", number, max(ids, default=0) + 1, schema))
         batch = memoryview(build_batch([new_record(key, value, timestamp=0)]))
         partition.append_produced(batch, acks=-1, now_ms=0, max_timestamp=0)
         self.foreign += 1
+
+    def some_text(self, name: str) -> str:
+        """Return one of the texts that clients register."""
+        return fixed_text(name, self.chance.randrange(1, TEXTS))
 
     def _store_at(self, chosen: Any) -> SchemaStore:
         broker = chosen.node.broker
@@ -193,6 +197,15 @@ class Schemas(Leaving):
 
     # -- the end -------------------------------------------------------------------------------------------
 
+    async def storm(self, seconds: float) -> None:
+        """Repeat rounds for some virtual seconds, end the clients, and wait until the cluster is whole."""
+        end = self.loop.time() + seconds
+        while self.loop.time() < end:
+            await self.round()
+        self.stopping = True
+        await asyncio.wait(self.clients)
+        await self.whole()
+
     def check(self) -> None:
         """Blame an id of two schemas, and an answer that the log does not have."""
         found = self.cluster.leader_replica(SCHEMAS_TOPIC, 0)
@@ -206,6 +219,11 @@ class Schemas(Leaving):
         for answer in self.answered:
             if answer not in written:
                 self.history.blame(f"{answer} was answered, and is not in the log")
+
+
+def fixed_text(name: str, size: int) -> str:
+    """Return the text of a small Avro schema."""
+    return f'{{"type":"fixed","name":"{name}","size":{size}}}'
 
 
 def _schemas_in(partition: Partition, end_offset: int) -> Iterator[SchemaWritten]:
@@ -255,14 +273,7 @@ async def schemas(loop: SimLoop, seconds: float = 6.0) -> Report:
     """Register schemas for some virtual seconds of trouble. Raises AssertionError."""
     scene = Schemas(loop)
     await scene.begin()
-    end = loop.time() + seconds
-    rounds = 0
-    while loop.time() < end:
-        await scene.round()
-        rounds += 1
-    scene.stopping = True
-    await asyncio.wait(scene.clients)
-    await scene.whole()
+    await scene.storm(seconds)
     scene.check()
     report = await scene.end()
     seen = {"registration": len(scene.answered), "deletion": scene.deleted, "unknown outcome": scene.unknown}

@@ -22,7 +22,7 @@ from raftlog.admin.schema_registry.registry import Registry
 from raftlog.base.types import SCHEMAS_TOPIC
 from raftlog.metadata.controller_api import LeadershipTransfer, TransferLeaderships
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.schemas import SUBJECTS, TEXTS, Schemas, register
+from raftlog_chaos.scenarios.schemas import SUBJECTS, Schemas, register
 from raftlog_chaos.simulator.loop import SimLoop
 
 MOVES: Final = 6
@@ -48,7 +48,7 @@ class MovedSchemas(Schemas):
     async def _ask(self, chosen: Any) -> None:
         """Register a schema at a node, and blame an answer that comes late or is an error."""
         subject = self.chance.choice(SUBJECTS)
-        text = f'{{"type":"fixed","name":"F","size":{self.chance.randrange(1, TEXTS)}}}'
+        text = self.some_text("F")
         began = self.loop.time()
         asking = chosen.host.start(self.asked(chosen, subject, text))
         await asyncio.wait([asking], timeout=GIVEN_UP_S)
@@ -132,12 +132,7 @@ async def schemas_moved(loop: SimLoop, seconds: float = 12.0) -> Report:
     """Move the lead of `_schemas` for some virtual seconds. Raises AssertionError."""
     scene = MovedSchemas(loop)
     await scene.begin()
-    end = loop.time() + seconds
-    while loop.time() < end:
-        await scene.round()
-    scene.stopping = True
-    await asyncio.wait(scene.clients)
-    await scene.whole()
+    await scene.storm(seconds)
     scene.check()
     report = await scene.end()
     seen = {"registration": len(scene.answered), "move": scene.moves, "forwarded request": scene.forwarded}

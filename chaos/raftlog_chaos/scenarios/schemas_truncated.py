@@ -25,7 +25,7 @@ from raftlog.schemas.replay import decoded
 from raftlog_chaos.checkers.records import read_batches
 from raftlog_chaos.scenarios.choreography import SERVED_S
 from raftlog_chaos.scenarios.endurance import Report
-from raftlog_chaos.scenarios.schemas import SUBJECTS, Schemas, delete, register
+from raftlog_chaos.scenarios.schemas import SUBJECTS, Schemas, delete, fixed_text, register
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES: Final = 5
@@ -189,7 +189,7 @@ class TruncatedSchemas(Schemas):
     async def register_new(self, name: str, count: int) -> None:
         """Register so many schemas."""
         for number in range(count):
-            text = f'{{"type":"fixed","name":"{name}","size":{number + 1}}}'
+            text = fixed_text(name, number + 1)
             found = await self.ask_leader(partial(register, subject=SUBJECTS[0], text=text, takes_s=0.0))
             assert found is not None, f"schema {text} was not registered"
 
@@ -225,12 +225,7 @@ async def schemas_truncated(loop: SimLoop, seconds: float = 5.0) -> Report:
     await scene.begin()
     await scene.configure("cleanup.policy", "compact,delete")
     await scene.configure("retention.ms", "-1")
-    end = loop.time() + seconds
-    while loop.time() < end:
-        await scene.round()
-    scene.stopping = True
-    await asyncio.wait(scene.clients)
-    await scene.whole()
+    await scene.storm(seconds)
     await scene.cluster.until(scene.cluster.all_in_sync, SERVED_S, "all in sync")
     for each in scene.cluster.nodes:
         await scene.compared(each)

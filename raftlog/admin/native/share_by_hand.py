@@ -38,7 +38,7 @@ class ShareOffsets(msgspec.Struct, forbid_unknown_fields=True):
     last_offset: Offset | None = None
 
 
-class RecordsByHand(msgspec.Struct):
+class RecordsByHand(HandOutcome):
     """The numbers of offsets, which together are as many as were named.
 
     `released`: their locks ended, and they are available. `archived`: they are not delivered again; records that are
@@ -50,12 +50,6 @@ class RecordsByHand(msgspec.Struct):
     share_group_id: str
     topic_name: str
     partition_id: int
-    released: int
-    archived: int
-    available: int
-    pending: int
-    done: int
-    not_fetched: int
 
 
 async def release_share_records(call: Call) -> RecordsByHand:
@@ -95,7 +89,9 @@ async def _acknowledge(call: Call, *, rejects: bool) -> RecordsByHand:
     response = await call.asker.ask(ApiKey.ALTER_SHARE_GROUP_OFFSETS, request, broker_id=leader)
     found = _outcome(response, leader, about=where)
     call.audit.update(released=found.released, archived=found.archived)
-    return RecordsByHand(group_id, topic_name, index, **msgspec.structs.asdict(found))
+    return RecordsByHand(
+        **msgspec.structs.asdict(found), share_group_id=group_id, topic_name=topic_name, partition_id=index
+    )
 
 
 def _outcome(response: Any, leader: int, *, about: str) -> HandOutcome:
