@@ -73,19 +73,19 @@ class Stopwatch:
         gc.callbacks.remove(self._collecting)
 
     def begin(self) -> None:
-        """Forget all turns so far; the one that runs ends first."""
+        """Forget all turns so far; the current turn ends first."""
         with self._turn:
             self._longest, self._total_s = Turn(), 0.0
 
     @property
     def longest(self) -> Turn:
-        """Return the longest turn since `begin`; the one that runs ends first."""
+        """Return the longest turn since `begin`; the current turn ends first."""
         with self._turn:
             return self._longest
 
     @property
     def total_s(self) -> float:
-        """Return the processor time of all turns since `begin`, seconds; the one that runs ends first."""
+        """Return the processor time of all turns since `begin`, seconds; the current turn ends first."""
         with self._turn:
             return self._total_s
 
