@@ -135,7 +135,7 @@ class _Reader:
 
 
 def _logical_name(schema: Any) -> str:
-    """Return the logical type; the package knows not all of them."""
+    """Return the logical type, also if the package does not support it, and "" without a logical type."""
     return str(getattr(schema, "logical_type", None) or schema.props.get("logicalType") or "")
 
 

@@ -117,7 +117,7 @@ def parse(text: str, named: Sequence[Named]) -> Any:
 
 
 def _check_field(path: str, field: Any, defaults: _Defaults) -> None:
-    """Check what the package does not: the name of a field, and its default."""
+    """Check the name and the default of a field, which the package does not check."""
     if not NAME.fullmatch(str(field.name)):
         raise invalid_schema(f"{path[:200]!r} is no name of a field")
     if field.has_default and not defaults.fit(field.type, field.default):
@@ -244,7 +244,7 @@ class _Index(str):
 
 
 def _separated(result: Any, location: list[str]) -> Any:
-    """Let the messages of a result be faults: the package has sets of kinds, places and messages, without pairs."""
+    """Replace the messages of a result by faults, because the package does not pair messages with kinds and places."""
     field = ".".join(each.name for each in location if isinstance(each, _Index))
     for message in [each for each in result.messages if not isinstance(each, _Fault)]:
         where = "/".join(location)[1:] or "/"
@@ -281,7 +281,7 @@ def _compare_named(
 
 @lru_cache(maxsize=1)
 def _checker_class() -> type[Any]:
-    """Return the package's checker, with a bound, and with another memory of pairs: the hashes of its own collide."""
+    """Return the package's checker with a limit, and with its own record of pairs: the package's hashes collide."""
     from avro.compatibility import (
         CompatibleResult,
         ReaderWriterCompatibilityChecker,
@@ -319,7 +319,7 @@ def _checker_class() -> type[Any]:
             return _separated(super().calculate_compatibility(reader, writer, location), location)
 
         def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
-            """Return the results of the fields, up to so many that do not fit: the package copies all for each."""
+            """Return the results of the fields up to a number of misfits: the package copies all results for each."""
             result, misfits = CompatibleResult, 0
             written = writer.fields_dict
             self.fields += len(reader.fields) + len(writer.fields)

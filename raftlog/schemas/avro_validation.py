@@ -1,7 +1,7 @@
 """Checks that bytes are Avro data of a schema, without building objects of them.
 
-The bytes are a client's, so steps are counted, and the work can stop after each slice of them. A type takes no bytes in
-all of its data, as null does, or at least one byte in each. So a block of a billion nulls is one step.
+The bytes are a client's, so steps are counted, and the work can stop after each slice of them. Either no
+value of a type takes bytes, as with null, or each value takes at least one. So a block of a billion nulls is one step.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Registration(NamedTuple):
 
 
 def registered(state: RegistryState, wanted: Registration) -> Version | None:
-    """Return the version of the subject that is this schema already."""
+    """Return the version under which the subject already has this schema, otherwise None."""
     found = state.find(wanted.subject, wanted.identity)
     if found is None or wanted.id not in (0, found.id) or wanted.version not in (0, found.version):
         return None
@@ -125,7 +125,7 @@ def version_of(state: RegistryState, subject: str, version: int, *, deleted: boo
 
 
 def decide_subject_deletion(state: RegistryState, subject: str, *, permanent: bool) -> Change:
-    """Delete all versions of a subject: softly, or for good what was deleted softly. Raises SchemaError."""
+    """Soft-delete all versions of a subject, or permanently delete its soft-deleted versions. Raises SchemaError."""
     everything = state.versions(subject, deleted=True)
     live = state.versions(subject)
     if not everything:
@@ -162,7 +162,7 @@ def _settings_gone(state: RegistryState, subject: str) -> tuple[StoreRecord, ...
 
 
 def decide_version_deletion(state: RegistryState, subject: str, version: int, *, permanent: bool) -> Change:
-    """Delete one version: softly, or for good what was deleted softly. Raises SchemaError."""
+    """Soft-delete a version, or permanently delete a soft-deleted version. Raises SchemaError."""
     deleted = permanent or version != LATEST
     found = version_of(state, subject, version, deleted=deleted)
     _check_mode(state, subject)
@@ -200,7 +200,7 @@ def _check_unreferenced(state: RegistryState, version: Version) -> None:
 
 
 def decide_config(state: RegistryState, subject: str | None, config: dict[str, Any]) -> Change:
-    """Set the config of a subject, or of all. Raise SchemaError for an unknown level."""
+    """Set the config of a subject, or the global config. Raise SchemaError for an unknown level."""
     level = config.get("compatibilityLevel")
     if level is not None and level not in LEVELS:
         raise SchemaError(
@@ -217,7 +217,7 @@ def decide_config_removal(state: RegistryState, subject: str | None) -> Change:
 
 
 def decide_mode(state: RegistryState, subject: str | None, mode: str, *, force: bool) -> Change:
-    """Set the mode of a subject, or of all. IMPORT needs one without schemas, unless it is forced."""
+    """Set the mode of a subject, or the global mode. IMPORT needs `force` if there are schemas already."""
     if mode not in MODES:
         raise SchemaError(INVALID_MODE, f"invalid mode: it must be one of {', '.join(sorted(MODES))}")
     has_schemas = bool(state.subjects if subject is None else state.versions(subject))

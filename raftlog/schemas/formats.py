@@ -1,4 +1,4 @@
-"""The formats of schemas: what the registry asks of a type. Their packages are imported when they are needed."""
+"""The formats of schemas, as the registry uses them. The package of a format is imported at its first use."""
 
 from __future__ import annotations
 

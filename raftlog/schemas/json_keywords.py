@@ -212,7 +212,7 @@ def _dependent_required(walk: Walk, wanted: Any, at: At) -> str:
 
 
 def _not_checked(name: str) -> Callable[[Walk, Any, At], str]:
-    """Return the check for a keyword that is skipped, unless it allows anything."""
+    """Return a check that only notes that the keyword is not checked, unless the keyword allows any value."""
 
     def skip(walk: Walk, wanted: Any, at: At) -> str:
         if wanted is not True:

@@ -60,7 +60,7 @@ class StepsLeft:
 
 
 class _Unchecked(Exception):
-    """The rest of a combination of schemas, or of all, is not checked; the message says why."""
+    """Ends the check of a combination of schemas, or the whole check; the message says why."""
 
 
 def check(payload: bytes, parsed: Parsed, left: StepsLeft) -> Generator[None, None, Fit]:

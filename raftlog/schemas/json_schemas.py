@@ -110,7 +110,7 @@ def parse(text: str, named: Sequence[Named]) -> Parsed:
 
 
 def _check_lists(root: Any) -> None:
-    """Raise SchemaError for a long list of mixed values, which takes the package the square of its length."""
+    """Raise SchemaError for a long list of mixed values: the package's time grows with the square of its length."""
     waiting = [("", root)]
     while waiting:
         name, node = waiting.pop()
@@ -259,7 +259,7 @@ class _Comparison:
         return at
 
     def _is_same(self, mine: _At, theirs: _At) -> bool:
-        """Return whether two restrictions are the same JSON, and so is what they refer to."""
+        """Return whether two restrictions, and the schemas that they refer to, are the same JSON."""
         one, other = canonical_json(mine.schema), canonical_json(theirs.schema)
         self.count((len(one) + len(other)) // CHARS_PER_STEP)
         return one == other and all(
@@ -374,7 +374,7 @@ def _message(kind: str, where: str, detail: str) -> str:
 
 
 def _is_only_reference(at: _At) -> bool:
-    """Return whether nothing beside a reference counts, which no draft up to 7 lets count."""
+    """Return whether keywords beside a reference are absent or ignored. Drafts up to 7 ignore them."""
     draft = at.document.get("$schema", "") if isinstance(at.document, dict) else ""
     return at.schema.keys() <= NOTES | {"$ref"} or not ("2019-" in draft or "2020-" in draft)
 
@@ -393,7 +393,7 @@ def _branches(at: _At) -> list[_At]:
 
 
 def _other(schema: Any) -> dict[str, Any]:
-    """Return the restrictions of a union beside its branches; of no union, none."""
+    """Return the restrictions beside the branches of a union, and none if the schema is no union."""
     if not any(name in schema for name in UNIONS):
         return {}
     return {name: value for name, value in _restrictions(schema).items() if name not in UNIONS}

@@ -37,7 +37,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class UsedSchema(msgspec.Struct, omit_defaults=True):
     """The schema by which a payload was decoded. `message`: of a Protobuf file.
 
-    With a JSON Schema also why the value does not fit it, and what of the schema was not checked.
+    For a JSON Schema, it also says why the value does not fit and which part of the schema was not checked.
     """
 
     id: int
@@ -107,7 +107,7 @@ def as_number(value: float) -> float | str:
 
 
 def as_time(microseconds: int) -> str | int:
-    """Return microseconds since 1970 in ISO 8601, or as a number where no calendar has them."""
+    """Return microseconds since 1970 in ISO 8601, or as a number if no calendar has that year."""
     try:
         return (EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")
     except OverflowError:

@@ -195,7 +195,7 @@ def _reference(content: bytes) -> tuple[Ref | None, bytes]:
 
 
 class SchemaFaults:
-    """The check of references to schemas: the reasons are known."""
+    """Refuses records by the schemas that they refer to, without a look at their data."""
 
     def __init__(self, reasons: Mapping[SchemaUse, str]) -> None:
         self.steps = 0

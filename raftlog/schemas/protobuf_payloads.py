@@ -128,9 +128,9 @@ class Types:
 
 
 def read(payload: bytes, types: Types) -> Steps:
-    """Return the name of the message that a payload says it is, and its value. Raises Undecodable.
+    """Return the name of a payload's message and the message's value. Raises Undecodable.
 
-    A payload begins with the places of its message: how many, then each; a zero stands for the first message.
+    A payload begins with the path to its message: the number of indexes, then each index. A zero alone is the first.
     """
     reader = _Reader(types, payload)
     count = _zigzag(reader.varint())

@@ -41,7 +41,7 @@ def stored_text(text: str) -> str:
 
 
 def canonical(text: str) -> str:
-    """Return a text without comments and layout; a descriptor is its own. Raises SchemaError."""
+    """Return a text without comments and layout, and a descriptor as it is. Raises SchemaError."""
     _check_size(text)
     if descriptor_of(text) is not None:
         return text.strip()

@@ -65,7 +65,7 @@ class ModeWritten(NamedTuple):
 class IdsKept(NamedTuple):
     """The highest id ever given. Without this the id of a permanently deleted schema would be given again.
 
-    It is the value of a NOOP, a record that Confluent's registry reads no value of.
+    It is stored as the value of a NOOP record. Confluent's registry ignores the value of such a record.
     """
 
     highest_id: int

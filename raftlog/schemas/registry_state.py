@@ -63,7 +63,7 @@ class RegistryState:
     # -- the fold
 
     def apply(self, record: StoreRecord, schema_identity: bytes = b"") -> None:
-        """Take the next record; of a written schema with its identity."""
+        """Apply the next record; a written schema comes with its identity."""
         match record:
             case SchemaWritten():
                 self._write(record, schema_identity)

@@ -33,7 +33,7 @@ FINAL_STATES: Final = frozenset({DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHI
 
 
 class AcknowledgeType(IntEnum):
-    """A member's word on a record, as numbered on the wire."""
+    """The type of an acknowledgement, as numbered on the wire."""
 
     GAP = 0
     """There is no record at this offset: compaction removed it, or it is a control record."""
@@ -113,7 +113,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """A member's word on a range of offsets. `types` has a single type for all of them, or a type for each."""
+    """A member's acknowledgement of a range of offsets. `types` has a single type for all, or a type for each."""
 
     first_offset: int
     last_offset: int

@@ -45,7 +45,7 @@ class EndedDelivery(NamedTuple):
 
 
 class PastDelivery(NamedTuple):
-    """The same with wall clocks in ms."""
+    """An ended delivery with wall-clock times in ms."""
 
     delivery: EndedDelivery
     acquired_ms: int
@@ -92,9 +92,9 @@ class DeliveryCounts:
 
 
 class CountsByGroup:
-    """The counts of each group, of at most `most` groups; the rest have the id "" together.
+    """The counts of at most `most` groups. All further groups are counted together under the id "".
 
-    `is_in_use`: whether a group has members here. A group without makes room for another.
+    `is_in_use`: whether a group has members here. A group without members makes room for another.
     """
 
     def __init__(self, is_in_use: Callable[[str], bool], most: int = MOST_GROUPS) -> None:

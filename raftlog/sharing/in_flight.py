@@ -49,12 +49,12 @@ class InFlightRange(msgspec.Struct, gc=False):
         return self.state in FINAL_STATES
 
     def settle(self, state: DeliveryState) -> None:
-        """Let it have a state in which no member holds it."""
+        """Set a state in which no member holds the range."""
         self.state, self.member_id, self.lock_expires_at, self.pending = state, None, 0.0, None
         self.by_hand = False
 
     def split(self, offset: int) -> InFlightRange:
-        """Give up the offsets from `offset` on; return them as another range."""
+        """Split off the offsets from `offset` on, and return them as another range."""
         after = msgspec.structs.replace(self, first_offset=offset)
         self.end_offset = offset
         return after
@@ -135,7 +135,7 @@ class InFlightRanges:
         return list(self.of_spans(spans))
 
     def _begin(self, offset: int) -> int:
-        """Let a range begin at this offset, and return its place."""
+        """Split the range with this offset, so that a range begins there, and return that range's index."""
         if offset >= self.end_offset:
             return len(self._ranges)
         at = self._index(offset)

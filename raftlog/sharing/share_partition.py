@@ -179,7 +179,7 @@ class SharePartition:
         return found
 
     def _archive(self, first_offset: int, end_offset: int) -> None:
-        """Archive what is available of these offsets, even beyond the end. It is not written: the log says it."""
+        """Archive the available records of these offsets, even beyond the end. Nothing is written: the log shows it."""
         if first_offset >= end_offset:
             return
         self._ranges.extend(end_offset)
@@ -364,7 +364,7 @@ class SharePartition:
         return bool(changed)
 
     def give_up_all(self) -> None:
-        """End all deliveries, without a write: the next leader begins with what is written. This machine is over."""
+        """End all deliveries without a write: the next leader begins with the written state. Then drop the machine."""
         for each in self._ranges:
             if each.state is DeliveryState.ACQUIRED:
                 self._settle(each, DeliveryState.AVAILABLE, DeliveryEnd.LEADER_OVER)
@@ -524,7 +524,7 @@ class SharePartition:
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans that do not touch, so that they stay few while no write succeeds."""
+    """Merge spans that touch, so that few remain while no write succeeds."""
     joined: list[tuple[int, int]] = []
     for first_offset, end_offset in sorted(spans):
         if joined and first_offset <= joined[-1][1]:

@@ -49,7 +49,7 @@ class ShareSession:
 
     @property
     def partitions(self) -> list[SharedPartition]:
-        """The partitions to fetch, those first that were not fetched for longest (`fetched`)."""
+        """The partitions to fetch, the least recently fetched first (`fetched`)."""
         return list(self._partitions)
 
     def __len__(self) -> int:
@@ -57,7 +57,7 @@ class ShareSession:
         return len(self._partitions)
 
     def add(self, partition: SharedPartition, *, most: int) -> bool:
-        """Add a partition; return False if it is a new one, and there are as many as there may be."""
+        """Add a partition; return False if it is new and the session has the maximum number of partitions."""
         if partition not in self._partitions:
             if len(self._partitions) >= most:
                 return False

@@ -137,7 +137,7 @@ class Rows:
         return True
 
     def _keep_dead(self, letter: DeadLetter) -> None:
-        """Keep a dead letter. Raise TableError if it was none before a crash: its dead letters are written."""
+        """Keep a dead letter. Raise TableError if the record was not a dead letter before a crash."""
         if letter.record.offset < self.decided.ends.get(letter.partition, 0):
             raise TableError(
                 f"record {letter.partition}/{letter.record.offset} fitted before a crash, and the dead letters around "

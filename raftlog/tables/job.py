@@ -319,7 +319,7 @@ class Job:
         return feed.waits_since is not None and time.monotonic() - feed.waits_since >= self._plan.commit_s
 
     def _is_idle(self, feed: Feed) -> bool:
-        """Return whether no commit has looked at the topic for as long as one may wait, and none is on its way."""
+        """Return whether no progress waits for a commit, and the topic was last checked at least `commit_s` ago."""
         return feed.waits_since is None and time.monotonic() - feed.looked_at >= self._plan.commit_s
 
     def _commit(self, feed: Feed) -> None:
@@ -443,7 +443,7 @@ class Job:
 
 
 def check_values(destination: Destination) -> None:
-    """Take over the table's column of values. Raise TableError if it is of bytes, and is not to be, or otherwise."""
+    """Take over the table's column of values. Raise TableError if it has bytes instead of values, or vice versa."""
     columns = destination.table.columns()
     has_bytes = VALUE in columns.names and pa.types.is_binary(plain(columns.field(VALUE).type))
     if destination.values is None:

@@ -1,7 +1,7 @@
 """Clients register schemas at all nodes while leaders of `_schemas` crash, hang and lose their power.
 
 An id is never given to two schemas, neither in an answer nor in the log. At the end the log has every
-answered registration. A node with the wrong belief that it leads gives no answer that a later leader does not know.
+answered registration. A node that wrongly believes that it leads returns only ids that later leaders know.
 
 Any node accepts a record whose schema was registered before it was sent, and refuses a batch with an unknown id.
 """
@@ -207,7 +207,7 @@ class Schemas(Leaving):
         await self.whole()
 
     def check(self) -> None:
-        """Blame an id of two schemas, and an answer that the log does not have."""
+        """Report an id with two schemas, and an answer that is not in the log."""
         found = self.cluster.leader_replica(SCHEMAS_TOPIC, 0)
         assert found is not None, "all is whole"
         texts: dict[int, str] = {}

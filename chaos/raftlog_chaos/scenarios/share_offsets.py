@@ -231,7 +231,7 @@ class ShareOffsets(Leaving):
             asked.cancel()
 
     async def begins_at(self, member: ShareMember, first: int) -> None:
-        """Read until the record at an offset is accepted, or may be."""
+        """Read until the record at an offset is accepted, or may be after a lost response."""
         end = self.loop.time() + READ_S
         while self.loop.time() < end:
             for begin, last in await self.fetched(member, max_records=5):
