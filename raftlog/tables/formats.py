@@ -63,13 +63,16 @@ class Place:
         return f"{self.to.rstrip('/')}/{topic}"
 
     def check(self, topic: str) -> None:
-        """Raise ValueError if a file is where the folder of a topic's table is to be."""
+        """Raise ValueError if a topic's table cannot have its folder: a file is there, or its name is too long."""
         if not self.is_folder:
             return
         folder = Path(self.to.removeprefix("file://")).resolve() / topic
-        for each in (folder, *folder.parents):
-            if each.is_file():
-                raise ValueError(f"--to {self.to}: {each} is a file, and tables are folders")
+        try:
+            file = next((each for each in (folder, *folder.parents) if each.is_file()), None)
+        except OSError as error:  # a name that is too long, or a folder that this user may not look into
+            raise ValueError(f"--to {self.to}: {error.strerror}") from error
+        if file is not None:
+            raise ValueError(f"--to {self.to}: {file} is a file, and tables are folders")
 
 
 def open_destination(place: Place, topic: str, registry: str = "") -> Destination:

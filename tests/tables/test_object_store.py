@@ -102,3 +102,6 @@ def test_a_place_that_cannot_be_is_one_line_and_no_second_attempt(
             ran = raftlog("table", "run", topic, "--to", str(to), "--format", format)
             said = f"raftlog: --to {to}: {tmp_path / file} is a file, and tables are folders\n"
             assert (ran.returncode, ran.stderr) == (exits.USAGE, said)
+    to = tmp_path / ("n" * 300)
+    ran = raftlog("table", "run", topic, "--to", str(to))
+    assert (ran.returncode, ran.stderr) == (exits.USAGE, f"raftlog: --to {to}: File name too long\n")
