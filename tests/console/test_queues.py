@@ -151,7 +151,7 @@ def test_record_of_a_queue_is_shown_decoded(
 def test_record_of_a_queue_that_is_not_written_yet_is_missing(
     page: Any, own_cluster: AdminCluster, topic: str
 ) -> None:
-    """The API knows nothing about its deliveries either."""
+    """The API has no history of its deliveries either."""
     page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/5")
     page.get_by_text(f"partition {topic}-0 has no record 5: it ends at offset 5").wait_for()
     page.get_by_text("There is no record at this offset").wait_for()

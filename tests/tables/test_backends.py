@@ -111,7 +111,7 @@ def test_small_files_are_merged_and_no_row_or_offset_is_lost(backend: Backend, w
 
 
 def test_a_place_that_cannot_be_written_is_a_failure_with_words(backend: Backend):
-    """Nobody makes a folder among the kernel's."""
+    """The kernel refuses new folders among its own."""
     with pytest.raises(StoreFailed) as raised:
         backend.open("/proc/raftlog/orders").create(SOURCE)
     assert "\n" not in str(raised.value) and "\x1b" not in str(raised.value)
