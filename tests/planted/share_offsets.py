@@ -64,6 +64,13 @@ def begin_every_group_at_epoch_zero(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Groups, "_first_share_epoch", lambda groups: 0)
 
 
+def assign_what_is_initialized(patch: pytest.MonkeyPatch) -> None:
+    """A group reads the partitions of a new topic that have states; the others count as added, and begin at offset 0."""
+    patch.setattr(
+        ShareDecisionBuilder, "note_ready", lambda builder, ready: builder.note_made(ready.partitions)
+    )
+
+
 GROUPS = "tests/coordinator/share/test_share_group.py"
 STATES = "tests/coordinator/share_state/test_share_state_coordinator.py"
 
@@ -77,6 +84,7 @@ PLANTS = [
         6.0,
         test=f"{STATES}::test_a_leader_writes_only_what_it_has_read",
     ),
+    Plant("share-late-states-at-zero", "KIP-932 first offset", play, assign_what_is_initialized, 6.0),
     Plant("share-states-outlive-groups", "KIP-932 group deleted", play, forget_without_deleting, 6.0),
     Plant(
         "share-states-deleted-late",

@@ -8,6 +8,9 @@ whatever is said about them is answered without an error, as in Apache Kafka.
 A deleted group is made again under its name. Requests that the former group's coordinator has sent to the share
 coordinators come late, before or after the new group has states, and change nothing. In the end the group is deleted,
 and its states with it.
+
+Other groups are new meanwhile. Their states have no start offset, as no member has read yet: such a group begins where
+its config says in all partitions.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from raftlog.base.errors import (
     InvalidRequest,
     UnknownTopicOrPartition,
 )
-from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, NO_OFFSET, SHARE_GROUP_STATE_TOPIC
 from raftlog.broker.coordination.group_share_states import delete_question, initialize_question
 from raftlog.broker.handlers.shared.share_changes import share_keys
 from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
@@ -42,6 +45,9 @@ from raftlog_chaos.workloads.share_member import ACCEPT, ShareMember
 
 JOBS: Final = "jobs"
 GROUP: Final = "crew"
+WIDE: Final = "wide"
+WIDTH: Final = 4
+"""The partitions of a topic that new groups join."""
 RETRY_S: Final = 0.2
 JOIN_S: Final = 60.0
 """A new member has its partition within this, virtual seconds: faults are over sooner."""
@@ -86,13 +92,14 @@ class ShareOffsets(Leaving):
             },
         )
         self.admin = Client("admin", self.cluster.bootstrap, timeout_s=8.0)
-        self.changes = self.refused = self.members = self.deletions = self.late = 0
+        self.changes = self.refused = self.members = self.deletions = self.late = self.fresh = 0
 
     async def begin(self) -> None:
         await super().begin()
         self.pace([2.0] * len(self.producers))
         host = self.loop.host("admin")
         await host.start(create_topic(Client("books", self.cluster.bootstrap), JOBS, partitions=1))
+        await host.start(create_topic(Client("books", self.cluster.bootstrap), WIDE, partitions=WIDTH))
         ops = (ConfigOp("share.auto.offset.reset", "earliest"),)
         await self.submit(AlterConfigs((ConfigAlteration("group", GROUP, ops),)))
         jobs = Client("jobs", self.cluster.bootstrap)
@@ -119,6 +126,7 @@ class ShareOffsets(Leaving):
         held = await self.read_some(former)
         await self.left(former)
         trouble = self.loop.main.start(self.trouble())
+        joining = asyncio.ensure_future(self.new_group(f"new{self.changes}"))
         deletions = self.deletions
         first = await self.changed()
         is_new = self.deletions > deletions
@@ -132,6 +140,8 @@ class ShareOffsets(Leaving):
         await self.cluster.until_ready(seconds=SERVED_S)
         await self.begins_at(current, first)
         await self.left(current)
+        await asyncio.wait([joining], timeout=JOIN_S)
+        assert joining.done(), f"a new group has no states of its partitions within {JOIN_S:.0f} s"
         former.client.close()
         current.client.close()
 
@@ -146,6 +156,28 @@ class ShareOffsets(Leaving):
         assert joining.done(), f"a member of the group gets no partition within {JOIN_S:.0f} s"
         await persist(partial(client.refresh, JOBS))
         return member
+
+    async def new_group(self, name: str) -> None:
+        """Join a new group until it has states of all partitions, and blame a state that begins anywhere already."""
+        client = Client(name, self.cluster.bootstrap, timeout_s=8.0)
+        member = ShareMember(client, name, (WIDE, 0), group=name)
+        while len(starts := self._starts(name)) < WIDTH:
+            await persist(member.join)
+            await asyncio.sleep(RETRY_S)
+        client.close()
+        self.fresh += 1
+        if set(starts.values()) != {NO_OFFSET}:
+            self.history.blame(f"group {name} has not read yet, and begins at {starts}")
+
+    def _starts(self, group: str) -> dict[int, int]:
+        """Return the start offset in each state that share coordinators have of a group, by partition."""
+        running = (each.node for each in self.cluster.running())
+        return {
+            key.partition: state.start_offset
+            for states in (each.broker.context.share_states for each in running if each and each.broker)
+            for key in states.keys()  # noqa: SIM118
+            if key.group_id == group and (state := states.last_state(key))
+        }
 
     async def read_some(self, member: ShareMember) -> list[tuple[int, int]]:
         """Fetch records, and accept the first of them; return what the member still has."""
@@ -288,13 +320,8 @@ class ShareOffsets(Leaving):
         """Delete the group, and wait until its states are deleted with it."""
         await self.loop.host("end").start(self.delete_group())
         await self.cluster.until(
-            lambda: not self._states_left(), SERVED_S, "states are deleted with their group"
+            lambda: not self._starts(GROUP), SERVED_S, "states are deleted with their group"
         )
-
-    def _states_left(self) -> int:
-        """Return the number of states that share coordinators have, of all groups."""
-        running = (each.node for each in self.cluster.running())
-        return sum(len(each.broker.context.share_states) for each in running if each and each.broker)
 
     async def asked(
         self, api_key: int, version: int, message: Any, outcome: Outcome, *, gone: tuple[int, ...] = ()
@@ -357,5 +384,10 @@ async def share_offsets(loop: SimLoop, seconds: float = 6.0) -> Report:
     await scene.cluster.until(lambda: scene.jobs.done, SERVED_S, "all is produced")
     await scene.forget()
     report = await scene.end()
-    seen = {"change": scene.changes, "refusal": scene.refused, "late request": scene.late}
+    seen = {
+        "change": scene.changes,
+        "refusal": scene.refused,
+        "late request": scene.late,
+        "new group": scene.fresh,
+    }
     return replace(report, faults={**report.faults, **seen})

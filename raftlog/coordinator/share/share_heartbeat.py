@@ -162,17 +162,33 @@ class ShareDecisionBuilder(DecisionBuilder):
             )
 
     def note_ready(self, ready: ShareStatesReady) -> None:
-        """Record states that were initialized. Their partitions are assigned in a new epoch."""
+        """Record states that were initialized. Their partitions are assigned in a new epoch.
+
+        A topic that is new to the group waits for all of its states. A partition that came later would be taken for one
+        that was added to the topic.
+        """
+        states = self.states
+        self.note_made(
+            {
+                topic_id: indexes
+                for topic_id, indexes in ready.partitions.items()
+                if topic_id in states.initialized
+                or (topic_id in states.initializing and indexes >= states.initializing[topic_id].partitions)
+            }
+        )
+
+    def note_made(self, made: Partitions) -> None:
+        """Record states as initialized, if that was under way."""
         before = self.states
-        made = {
+        begun = {
             topic_id: ShareTopic(before.initializing[topic_id].name, indexes)
-            for topic_id, all_indexes in ready.partitions.items()
+            for topic_id, all_indexes in made.items()
             if topic_id in before.initializing
             and (indexes := all_indexes & before.initializing[topic_id].partitions)
         }
-        if made:
+        if begun:
             self.states = ShareStates(
-                minus(before.initializing, made), union(before.initialized, made), before.deleting
+                minus(before.initializing, begun), union(before.initialized, begun), before.deleting
             )
             self.bump_group_epoch()
 

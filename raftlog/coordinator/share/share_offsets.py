@@ -13,7 +13,7 @@ import msgspec
 
 from raftlog.base.errors import NonEmptyGroup
 from raftlog.coordinator.consumer.consumer_membership import Partitions
-from raftlog.coordinator.share.share_heartbeat import ShareDecisionBuilder, ShareStatesReady
+from raftlog.coordinator.share.share_heartbeat import ShareDecisionBuilder
 from raftlog.coordinator.share.share_membership import (
     ShareStates,
     ShareTopic,
@@ -102,7 +102,7 @@ def decide_delete_states(builder: ShareDecisionBuilder, request: DeleteShareOffs
 
 def decide_change_ended(builder: ShareDecisionBuilder, ended: ShareChangeEnded) -> None:
     """Record what a change has done."""
-    builder.note_ready(ShareStatesReady(ended.group_id, ended.started))
+    builder.note_made(ended.started)
     states = builder.states
     if states.deleting.keys() & ended.deleted:
         builder.states = ShareStates(

@@ -113,14 +113,17 @@ def test_a_partition_is_assigned_once_its_state_is_initialized() -> None:
     assert setup.accepted("m", 2) == ShareGroupHeartbeatResult("m", 2)
 
 
-def test_only_states_that_are_made_are_assigned() -> None:
-    """A share coordinator may be away: the others' partitions are read meanwhile."""
+def test_a_new_topic_is_assigned_once_all_its_states_are_initialized() -> None:
+    """A share coordinator may be away: what it lacks begins where the group does, and not at offset 0 as if added."""
     setup = Setup()
     setup.accepted("m", 0)
     ready = ShareStatesReady("g", {T: frozenset({0, 2}), U: frozenset({0})})
     setup.ask(setup.coordinator.share_states_ready, ready, at=setup.moment)
-    assert setup.accepted("m", 1).assignment == {T: frozenset({0, 2})}
-    assert setup.share.states.initializing == {T: ShareTopic("t", frozenset({1, 3}))}
+    again = setup.accepted("m", 1)
+    assert (again.epoch, again.assignment) == (1, None)
+    assert again.work == ShareStateWork("g", 1, {T: (frozenset(range(4)), INITIAL)})
+    setup.do(again.work)
+    assert setup.accepted("m", 1).assignment == {T: frozenset(range(4))}
 
 
 def test_work_that_is_not_done_is_asked_for_again() -> None:
