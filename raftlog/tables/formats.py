@@ -28,6 +28,10 @@ class Format(StrEnum):
     ICEBERG = "iceberg"
 
 
+MARKS: Final = {Format.DELTA: "_delta_log", Format.ICEBERG: "metadata"}
+"""A folder that a table of the format has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A folder or URL with a table per topic. `catalog` and `namespace` are Iceberg's."""
@@ -63,16 +67,24 @@ class Place:
         return f"{self.to.rstrip('/')}/{topic}"
 
     def check(self, topic: str) -> None:
-        """Raise ValueError if a topic's table cannot have its folder: a file is there, or its name is too long."""
+        """Raise ValueError if a topic's table cannot have its folder.
+
+        A file is there, or a table of the other format, or its name is too long.
+        """
         if not self.is_folder:
             return
         folder = Path(self.to.removeprefix("file://")).resolve() / topic
         try:
             file = next((each for each in (folder, *folder.parents) if each.is_file()), None)
+            found = [each for each, mark in MARKS.items() if (folder / mark).is_dir()]
         except OSError as error:  # a name that is too long, or a folder that this user may not look into
             raise ValueError(f"--to {self.to}: {error.strerror}") from error
         if file is not None:
             raise ValueError(f"--to {self.to}: {file} is a file, and tables are folders")
+        if found and self.format not in found:
+            raise ValueError(
+                f"--to {self.to}: {folder} is a table of the format {found[0]}; choose another place"
+            )
 
 
 def open_destination(place: Place, topic: str, registry: str = "") -> Destination:

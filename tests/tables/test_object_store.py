@@ -102,6 +102,11 @@ def test_a_place_that_cannot_be_is_one_line_and_no_second_attempt(
             ran = raftlog("table", "run", topic, "--to", str(to), "--format", format)
             said = f"raftlog: --to {to}: {tmp_path / file} is a file, and tables are folders\n"
             assert (ran.returncode, ran.stderr) == (exits.USAGE, said)
+    table = tmp_path / "delta" / topic
+    (table / "_delta_log").mkdir(parents=True)
+    ran = raftlog("table", "run", topic, "--to", str(table.parent), "--format", "iceberg")
+    said = f"raftlog: --to {table.parent}: {table} is a table of the format delta; choose another place\n"
+    assert (ran.returncode, ran.stderr) == (exits.USAGE, said)
     to = tmp_path / ("n" * 300)
     ran = raftlog("table", "run", topic, "--to", str(to))
     assert (ran.returncode, ran.stderr) == (exits.USAGE, f"raftlog: --to {to}: File name too long\n")
