@@ -114,7 +114,7 @@ def test_a_leader_that_is_gone_is_left_to_librdkafka(java: None, topic: str):
         topics.fill(topic, [b"x"] * 100)
         chosen, at = options(topics.servers, topic), TopicPartition(topic, 0)
         assert len(rows(read_range(chosen, Range(at, 0, 50)))) == 50
-        cluster.kill(cluster.partitions(topic)[0].leader)
+        cluster.kill_leader(topic)
         found = rows(read_range(chosen, Range(at, 50, 100)))
     assert [row["offset"] for row in found] == list(range(50, 100))
 

@@ -200,7 +200,7 @@ def test_nothing_is_lost_when_the_leader_is_killed_under_a_stream(
     query = writer.options(
         topic=f"{topic}-copy", checkpointLocation=str(tmp_path / "checkpoint"), **servers
     ).start()
-    victim = cluster.partitions(topic)[0].leader
+    victim = cluster.leader(topic)
     try:
         until_rows(query, 1_000)
         cluster.kill(victim)

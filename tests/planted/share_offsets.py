@@ -65,7 +65,7 @@ def begin_every_group_at_epoch_zero(patch: pytest.MonkeyPatch) -> None:
 
 
 def assign_what_is_initialized(patch: pytest.MonkeyPatch) -> None:
-    """A group reads the partitions of a new topic that have states; the others count as added, and begin at offset 0."""
+    """A group reads the partitions of a new topic that have states. The others count as added, and begin at 0."""
     patch.setattr(
         ShareDecisionBuilder, "note_ready", lambda builder, ready: builder.note_made(ready.partitions)
     )

@@ -253,7 +253,7 @@ def test_a_nodes_clock_jumps_and_goes_right_again(three: Cluster) -> None:
     admin = AdminClient({"bootstrap.servers": three.bootstrap_servers})
     new = NewTopic("clock", 1, 1, config={"message.timestamp.type": "LogAppendTime"})
     admin.create_topics([new])["clock"].result(PATIENCE_S)
-    leader = three.partitions("clock")[0].leader
+    leader = three.leader("clock")
     stamps: list[int] = []
     producer = Producer({"bootstrap.servers": three.bootstrap_servers, "linger.ms": 0})
     for offset_ms in (0, 3_600_000, 0):

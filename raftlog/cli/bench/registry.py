@@ -40,7 +40,7 @@ def requests(*, count: int = REQUESTS, new: int = NEW, many: int = MANY) -> Iter
         cluster.start()
         urls = {node_id: cluster.schema_registry_url(node_id) for node_id in cluster.nodes}
         schema_id = _register(urls[1], SUBJECT, _schema(0))
-        leader = cluster.partitions(SCHEMAS_TOPIC)[0].leader
+        leader = cluster.leader(SCHEMAS_TOPIC)
         other = next(each for each in urls if each != leader)
         measure.wait_until_idle([node.pid for node in cluster.nodes.values()])
         known = {"schema": _schema(0)}

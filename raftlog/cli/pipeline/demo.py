@@ -220,8 +220,7 @@ def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> 
         sender = threading.Thread(target=_send, args=(cluster.bootstrap_servers, lines, started), daemon=True)
         sender.start()
         _wait_for(started.is_set, "a job has read something", control)
-        leader = cluster.partitions(TOPIC)[0].leader
-        cluster.kill(leader)
+        leader = cluster.kill_leader(TOPIC)
         killed.append(leader)
         screen.say(f"killed node {leader}, which led {TOPIC}-0")
         time.sleep(STREAM_S / 3)

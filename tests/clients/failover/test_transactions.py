@@ -84,7 +84,7 @@ def test_a_transaction_outlives_its_coordinator(cluster: Cluster, topic: str) ->
         producer.begin_transaction()
         producer.produce(topic, f"{number}")
         assert producer.flush(PATIENCE_S) == 0
-        victim = cluster.partitions("__transaction_state")[0].leader
+        victim = cluster.leader("__transaction_state")
         if number == 1:
             cluster.kill(victim)
         producer.commit_transaction(PATIENCE_S)
