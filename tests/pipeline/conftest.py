@@ -59,10 +59,15 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 
 @pytest.fixture(scope="session")
-def topics(java: None) -> Iterator[Topics]:
-    """A stock client of three nodes, to make topics and to see what Spark wrote."""
-    with Cluster(3, settings={"num.partitions": "4", "auto.create.topics.enable": "false"}) as nodes:
-        yield Topics(nodes.bootstrap_servers)
+def shared_cluster() -> Iterator[Cluster]:
+    with Cluster(3, settings={"num.partitions": "4", "auto.create.topics.enable": "false"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def topics(java: None, shared_cluster: Cluster) -> Topics:
+    """A stock client, to make topics and to see what Spark wrote."""
+    return Topics(shared_cluster.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
