@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +28,11 @@ MOST_GROUPS: Final = 200
 MOST_PARTITIONS: Final = 5_000
 """Partitions whose end offsets are looked up in a view."""
 SHARE: Final = "share"
+
+
+def named_brokers(ids: Sequence[int]) -> str:
+    """Return the ids of brokers as text, which "broker" tells from a count; "-" for none."""
+    return f"broker{'s' if len(ids) > 1 else ''} {', '.join(map(str, ids))}" if ids else "-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ foreign.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,7 +20,7 @@ import typer
 
 from raftlog.base import variables
 from raftlog.cli.background import Ready, continue_in_background
-from raftlog.cli.dev_control import Control, Controlled, DevNodes, is_running, stop_signals
+from raftlog.cli.dev_control import ENDED, Control, Controlled, DevNodes, is_running, stop_signals
 from raftlog.cli.dev_nodes import (
     LAYOUT,
     POINTER,
@@ -143,6 +144,7 @@ def run(
     _check(settings)
     _check_folder(data)
     ready: Ready | None = None
+    folder = data
     if detach:
         code, ready = continue_in_background()
         if code is not None:
@@ -153,9 +155,20 @@ def run(
             asked = Asked(nodes, port, secure, enable_faults, is_port_given)
             raise typer.Exit(_run(folder, kept, asked=asked, settings=settings, ready=ready))
     except KeyboardInterrupt:
-        return
+        _say_ended(folder)
     except OSError as error:
         raise Failure(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+
+
+def _say_ended(folder: Path | None) -> None:
+    """Say at Ctrl-C what `raftlog dev stop` says, below the ^C of a terminal."""
+    if folder is None or sys.stderr is None:
+        return
+    with suppress(OSError, ValueError):  # the terminal is gone
+        line = f"{ENDED.format(folder)}\n"
+        if sys.stderr.isatty():
+            line = f"\n{line}"
+        os.write(sys.stderr.fileno(), line.encode(errors="surrogateescape"))
 
 
 def _check(settings: Mapping[str, str]) -> None:

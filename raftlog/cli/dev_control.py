@@ -47,6 +47,7 @@ DONE: Final = {
     "stop": ("stopped", "restart {}` starts it again"),
 }
 """What is printed of an action, and the command that undoes it."""
+ENDED: Final = "the cluster in {} has ended"
 
 
 class DevNodes:
@@ -86,12 +87,12 @@ class DevNodes:
             raise Failure(f"node {node_id} does not run; `raftlog dev restart {node_id}` starts it")
         if (action == "resume") != node.paused and action in ("pause", "resume"):
             raise Failure(f"node {node_id} is {'paused already' if node.paused else 'not paused'}")
+        done, follow = DONE[action] if node.running or action != "restart" else ("started", "")
         actions[action](node.node_id)
         if action in ("kill", "stop"):
             self.ended_on_request.add(node.node_id)
         if action == "restart":
             self.ended_on_request.discard(node.node_id)
-        done, follow = DONE[action]
         advice = f"; `raftlog dev {follow.format(f'{node_id}{self._where}')}" if follow else ""
         with suppress(OSError):  # nobody reads it any more
             print(f"node {node_id} {done} on request{advice}", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from raftlog.cli.dev_control import ask, is_running
+from raftlog.cli.dev_control import ENDED, ask, is_running
 from raftlog.cli.exits import NOT_FOUND, UNREACHABLE, USAGE, Failure
 from raftlog.cli.rows import Form, print_rows
 
@@ -71,6 +71,8 @@ def restart(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout =
     """Start a node again on its data, and wait until it accepts clients. If it runs, it is killed first."""
     folder = folder_of(data, port)
     until = time.monotonic() + timeout
+    before = ask(folder, "status", timeout_s=timeout)
+    was_down = any(each["node"] == node and each["state"] == "down" for each in before)
     states = ask(folder, "restart", node, timeout_s=timeout)
     while (state := _state_of(states, node)) == "starting":
         if time.monotonic() > until:
@@ -79,7 +81,7 @@ def restart(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout =
         states = ask(folder, "status", timeout_s=timeout)
     if state != "running":
         raise Failure(f"node {node} ended while starting; its log is {_of(states, node)['log']}")
-    print(f"node {node} of {folder} runs")
+    print(f"node {node} of {folder} {'started' if was_down else 'restarted'}")
 
 
 def pause(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = TIMEOUT_S) -> None:
@@ -93,7 +95,7 @@ def resume(node: Node, *, data: Data = None, port: Port = 0, timeout: Timeout = 
     """Let a paused node continue (SIGCONT)."""
     folder = folder_of(data, port)
     ask(folder, "resume", node, timeout_s=timeout)
-    print(f"node {node} of {folder} runs")
+    print(f"node {node} of {folder} resumed")
 
 
 def status(
@@ -114,7 +116,7 @@ def stop(node: AnyNode = None, *, data: Data = None, port: Port = 0, timeout: Ti
     folder = folder_of(data, port)
     ask(folder, "stop", node, timeout_s=timeout)
     if node is None:
-        print(f"the cluster in {folder} has ended")
+        print(ENDED.format(folder))
     else:
         print(
             f"node {node} of {folder} stopped; `raftlog dev restart {node}{_where(data, port)}` starts it again"

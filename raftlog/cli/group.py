@@ -24,7 +24,7 @@ from raftlog.cli.group_reset import move, one_rule, plan
 from raftlog.cli.partition import offsets_at, read_topic_partition
 from raftlog.cli.printable import printable
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import Target, code_of, words_of
+from raftlog.cli.target import Target, code_of, with_name, words_of
 from raftlog.client.metadata import LATEST, PartitionKey
 from raftlog.protocol.apis import ApiKey
 
@@ -267,5 +267,5 @@ def report(what: str, error: KafkaError | None, done: str) -> int:
     if error is None:
         print(f"{what} {done}")
         return 0
-    print(f"raftlog: {what}: {words_of(error, 'DELETE')}", file=sys.stderr)
+    print(f"raftlog: {printable(with_name(what, words_of(error, 'DELETE')))}", file=sys.stderr)
     return code_of(error)

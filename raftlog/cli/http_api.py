@@ -6,6 +6,7 @@ import base64
 import http.client
 import io
 import json
+import re
 import socket
 import ssl
 import time
@@ -37,6 +38,9 @@ MAX_MESSAGE_CHARS: Final = 2_000
 REDIRECTS: Final = range(300, 400)
 TEMPORARY_REDIRECT: Final = 307
 UNAUTHENTICATED: Final = 401
+NOT_FOUND: Final = 404
+MISSING: Final = re.compile(r"((?:share group|group|broker|topic|transactional id|voter) \S+) does not exist")
+"""What the HTTP API says of a name that it does not know. Commands say it as they do over Kafka's protocol."""
 _CODES: Final = {
     403: exits.DENIED,
     404: exits.NOT_FOUND,
@@ -76,6 +80,10 @@ SCHEMA_REGISTRY: Final = HttpEndpoint(
     "/v1/metadata/id",
     REGISTRY_URL,
 )
+
+
+def _name_a_port(service: HttpEndpoint) -> str:
+    return f"name a port of the {service.what}, such as {urlsplit(service.local).port}"
 
 
 @dataclass(slots=True)
@@ -164,9 +172,28 @@ class HttpApi:
         if answer.status == UNAUTHENTICATED:
             raise Failure(f"{url}: {self._why_nobody()}", exits.DENIED)
         if answer.status >= 400 and answer.status != accepted:
+            if answer.status == NOT_FOUND:
+                self.check_service(url, path)
             said = printable((_said(content) or answer.reason)[:MAX_MESSAGE_CHARS])
+            if found := MISSING.fullmatch(said):
+                said = f"there is no {found[1]}"
             raise Failure(said, _CODES.get(answer.status, exits.FAILED))
         return content
+
+    def check_service(self, url: str, path: str) -> None:
+        """Raise Failure if the other of a node's services is at a URL, where a path is not found."""
+        other = ADMIN_API if self.service is SCHEMA_REGISTRY else SCHEMA_REGISTRY
+        if path == self.service.cluster_path:
+            return
+        try:
+            found = replace(self, service=other, timeout_s=min(PROBE_S, self.timeout_s)).cluster_at(url)
+        except (Failure, LookupError, TypeError, AttributeError):
+            return
+        if found:
+            raise Failure(
+                f"{url}: the {other.what} answers there, not the {self.service.what}: {_name_a_port(self.service)}",
+                exits.UNREACHABLE,
+            )
 
     def _exchange(
         self, url: str, method: str, path: str, body: Any, deadline: float
@@ -243,8 +270,7 @@ class HttpApi:
         if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
             where = f"if it uses TLS, use {service.option} https://{address.netloc}"
             if speaks_kafka((address.hostname or "", address.port or 80)):
-                port = urlsplit(service.local).port
-                where = f"Kafka answers there: name a port of the {service.what}, such as {port}"
+                where = f"Kafka answers there: {_name_a_port(service)}"
         return where
 
     def _answers_at(self, url: str) -> bool:

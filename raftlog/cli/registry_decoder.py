@@ -186,6 +186,7 @@ def decoder_of(target: Target, url: str, fields: Collection[str]) -> RegistryDec
         try:
             return schema_in(api.ask("GET", path, accepted=NOT_FOUND), path)
         except NotARegistry as error:
+            api.check_service(api.located(), path)
             raise Failure(f"the schema registry returns no schemas: {error}") from None
 
     return RegistryDecoder(ask, fields)

@@ -33,6 +33,8 @@ FAULT: Final = re.compile(
 """A fault in a message of a registry: kind, place, name of the field, and what is wrong there."""
 TYPES: Final = re.compile(r"reader type: (.*) not compatible with writer type: (.*)")
 LEVEL: Final = re.compile(r"\(compatibility (\w+)\)")
+SET_PERMANENT: Final = re.compile(r"[;.] ?set permanent=true.*", re.IGNORECASE | re.DOTALL)
+"""The end of a registry's refusal to soft-delete again, which names the parameter of its API."""
 MOST_VERSIONS: Final = 10
 """Versions that an error names."""
 
@@ -116,7 +118,7 @@ def versions(api: HttpApi, subject: Subject, *, form: Form) -> None:
     rows = []
     for number in numbers:
         found = api.ask("GET", f"{_at(subject)}/versions/{number}")
-        rows.append({"version": number, "id": found["id"], "guid": found["guid"]})
+        rows.append({"subject": subject, "version": number, "id": found["id"], "guid": found["guid"]})
     print_rows(rows, form, ("version", "id", "guid"))
 
 
@@ -218,6 +220,9 @@ def _explained(api: HttpApi, subject: str, version: str = "", path: Path | None 
             raise _incompatible(subject, path, str(failure)) from None
         if failure.code == exits.FAILED and path is not None:
             raise Failure(f"{path}: {failure}", failure.code) from None
+        if SET_PERMANENT.search(str(failure)):
+            said = SET_PERMANENT.sub("; --permanent deletes it permanently", str(failure))
+            raise Failure(said, failure.code) from None
         there = _versions_of(api, subject) if failure.code == exits.NOT_FOUND and version else []
         if not there:
             raise

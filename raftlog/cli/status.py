@@ -14,7 +14,7 @@ from raftlog.cli import exits
 from raftlog.cli.broker import FENCED
 from raftlog.cli.cluster import GREEN, Verdict, check_health
 from raftlog.cli.cluster_command import verb
-from raftlog.cli.cluster_view import ClusterView, Rates, look, rates_between
+from raftlog.cli.cluster_view import ClusterView, Rates, look, named_brokers, rates_between
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_command import api_of
 from raftlog.cli.partition_view import counts_of
@@ -62,7 +62,7 @@ def show(target: Target, *, form: Form) -> int:
         if not is_known:
             _print_verdict(verdict)
         print(*([] if verdict.has_controller else ["", STALE]), sep="\n")
-        print_object(shown, form)
+        print_object({**shown, **{each: named_brokers(shown[each]) for each in ("fenced", "silent")}}, form)
         print()
         print_table(view.brokers, BROKERS)
     else:

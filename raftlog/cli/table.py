@@ -113,7 +113,7 @@ def describe(
     for partition, end in sorted(ends.items()):
         offset = found.offsets.get(partition)
         lag = None if offset is None else max(0, end - offset)
-        rows.append(dict(zip(COLUMNS, (partition, offset, end, lag), strict=True)))
+        rows.append({"topic": topic} | dict(zip(COLUMNS, (partition, offset, end, lag), strict=True)))
     print_rows(rows, form, COLUMNS)
 
 
@@ -150,6 +150,7 @@ def run(
     except ImportError:
         raise Failure(INSTALL) from None
     from raftlog.tables.progress import TableError
+    from raftlog.tables.registry import RegistryUnreachable
 
     plan = Plan(
         begin=_begin(begin),
@@ -171,6 +172,8 @@ def run(
     with _stopped_by_signals(job) as caught, target.failures(needs="READ"):
         try:
             _run_in_thread(job)
+        except RegistryUnreachable as error:
+            raise Failure(str(error), exits.UNREACHABLE) from None
         except TableError as error:
             raise Failure(str(error)) from None
     return exits.INTERRUPTED if signal.SIGINT in caught else exits.OK

@@ -31,6 +31,7 @@ from raftlog.cli.client_settings import PROTOCOLS, addresses_of, checked_options
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import SEE_HEALTH, SEVERAL
 from raftlog.cli.listener_probe import NOT_KAFKA, why_closed
+from raftlog.cli.printable import printable
 from raftlog.cli.refusals import not_authorized
 from raftlog.client.errors import NotConnected, Refused, Unreachable
 from raftlog.protocol.apis import ApiKey
@@ -256,6 +257,12 @@ def words_of(error: KafkaError, needs: str = "") -> str:
     return not_authorized(name, needs) or said.rstrip(".")
 
 
+def with_name(name: str, said: str) -> str:
+    """Return the words about something with its name before them, unless they name it as a topic or group."""
+    is_named = re.search(rf"\b(?:topic|group) {re.escape(name)}(?![\w.-])", said)
+    return said if is_named else f"{name}: {said}"
+
+
 def code_of(error: KafkaError) -> int:
     """Return the exit code for an error."""
     return _CODES.get(type(error), exits.FAILED)
@@ -272,7 +279,7 @@ def print_results(results: Iterable[tuple[str, Any, str]], *, needs: str) -> int
             print(line)
             continue
         error = from_code(result.error_code, getattr(result, "error_message", None))
-        print(f"raftlog: {name}: {words_of(error, needs)}", file=sys.stderr)
+        print(f"raftlog: {printable(with_name(name, words_of(error, needs)))}", file=sys.stderr)
         code = code or code_of(error)
     return code
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from raftlog.base.types import INTERNAL_TOPICS
-from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates
+from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, named_brokers
 from raftlog.cli.rows import table_lines
 
 LINES: Final = 200
@@ -98,7 +98,7 @@ def _cut(line: str, width: int) -> str:
 
 def heading(view: ClusterView, rates: Rates) -> list[str]:
     """Return the parts of the head line."""
-    down = f", fenced {', '.join(map(str, view.fenced))}" if view.fenced else ""
+    down = f" (fenced: {named_brokers(view.fenced)})" if view.fenced else ""
     return [
         time.strftime("%H:%M:%S"),
         f"cluster {view.cluster_id}",

@@ -117,7 +117,13 @@ def describe(target: Target, name: Topic, *, form: Form) -> None:
         )
         print()
     rows = [
-        {"partition": each.id, "leader": each.leader, "replicas": list(each.replicas), "isr": list(each.isr)}
+        {
+            "topic": name,
+            "partition": each.id,
+            "leader": each.leader,
+            "replicas": list(each.replicas),
+            "isr": list(each.isr),
+        }
         for each in sorted(found.partitions.values(), key=lambda each: each.id)
     ]
     print_rows(rows, form, ("partition", "leader", "replicas", "isr"))

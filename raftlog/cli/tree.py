@@ -36,7 +36,23 @@ def load(entry: Entry, name: str) -> Any:
     command.name = name
     for each in getattr(command, "commands", {}).values():
         each.short_help = _first_sentence(each.help or "")
+        _add_context(each)
+    _add_context(command)
     return command
+
+
+def _add_context(command: Any) -> None:
+    """Add the command to errors of its line: the library leaves it out of that for an option without a value."""
+    parse = command.parse_args
+
+    def parse_args(ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return list(parse(ctx, args))
+        except _USAGE_ERROR as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    command.parse_args = parse_args
 
 
 def _first_sentence(help: str) -> str:

@@ -101,6 +101,8 @@ class Cluster:
         self._dialer = dialer
         self._client_id = client_id
         self._diagnose = diagnose if dialer.is_plaintext else None
+        self._requires = ""
+        """What the first servers require, as `diagnose` found; "" once a connection succeeds."""
         self._any: Connection | None = None
         self._last_server: Address | None = None
         """Tried last by `_first_server`, which continues with the next: a server may answer some requests only."""
@@ -331,15 +333,18 @@ class Cluster:
                     raise
             else:
                 self._refused_since = None
+                self._requires = ""
                 return found
             time.sleep(RETRY_S)
 
     def _ask_why_closed(self, error: OSError) -> None:
-        if self._diagnose is None or isinstance(error, ConnectionRefusedError | TimeoutError):
+        if isinstance(error, ConnectionRefusedError | TimeoutError):
             return  # nothing listens, or the node hangs: no listener that requires something is silent
-        diagnose, self._diagnose = self._diagnose, None
-        if reason := diagnose():
-            raise Refused(",".join(f"{host}:{port}" for host, port in self._servers), reason)
+        if self._diagnose is not None:
+            diagnose, self._diagnose = self._diagnose, None
+            self._requires = diagnose()
+        if self._requires:
+            raise Refused(",".join(f"{host}:{port}" for host, port in self._servers), self._requires)
 
     def _first_server(self, deadline: float) -> Connection:
         """Return a connection to the first server that accepts it. Raise the last OSError if all refuse it at once."""

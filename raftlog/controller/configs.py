@@ -125,7 +125,7 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
             raise InvalidRequest("topics have no default configs: name a topic")
         check_topic_name(name)
         if name not in image.topics:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+            raise UnknownTopicOrPartition(f"there is no topic {name}")
     elif alteration.resource_type == "group":
         check_group_name(name)  # a missing group may have configs
     elif alteration.resource_type == "client-metrics":

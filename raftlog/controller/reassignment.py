@@ -101,7 +101,7 @@ def _replicas_added(state: PartitionState, records: tuple[PartitionChanged, ...]
 def _find(image: MetadataImage, topic_name: str, index: int) -> FoundPartition:
     topic = image.topics.get(topic_name)
     if topic is None:
-        raise UnknownTopicOrPartition(f"there is no topic {topic_name!r}")
+        raise UnknownTopicOrPartition(f"there is no topic {topic_name}")
     state = image.partition(topic_name, index)
     if state is None:
         raise UnknownTopicOrPartition(

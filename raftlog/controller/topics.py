@@ -239,7 +239,7 @@ def find_topic(image: MetadataImage, topic: TopicRef) -> TopicState:
         return by_id
     by_name = image.topics.get(topic.name or "")
     if by_name is None:
-        raise UnknownTopicOrPartition(f"there is no topic {topic.name!r}")
+        raise UnknownTopicOrPartition(f"there is no topic {topic.name}")
     return by_name
 
 

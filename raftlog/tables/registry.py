@@ -15,7 +15,7 @@ from raftlog.schemas.errors import SchemaError
 from raftlog.schemas.registered import NotARegistry, RegisteredSchema, read_registered, schema_in
 from raftlog.tables.progress import TableError
 
-__all__ = ["RegisteredSchema", "Registry", "RegistryFailed"]
+__all__ = ["RegisteredSchema", "Registry", "RegistryFailed", "RegistryUnreachable"]
 TIMEOUT_S: Final = 10.0
 ATTEMPTS: Final = 8
 PAUSE_S: Final = 0.1
@@ -41,6 +41,10 @@ _OPENER: Final = urllib.request.build_opener(_Redirects)
 
 class RegistryFailed(TableError):
     """The registry does not answer, or refuses to. No record is at fault."""
+
+
+class RegistryUnreachable(RegistryFailed):
+    """No server answers at the address of the registry."""
 
 
 class Registry:
@@ -83,9 +87,10 @@ class Registry:
     def _ask(self, path: str) -> dict[str, Any] | None:
         """Return what is registered, None if the registry says that it does not have it.
 
-        Raise RegistryFailed: at once for what no registry answers, otherwise after several attempts.
+        Raise RegistryFailed: at once for what no registry answers, otherwise after several attempts, as
+        RegistryUnreachable if the last had no answer.
         """
-        failure = ""
+        failure = silence = ""
         for number in range(ATTEMPTS):
             if number:
                 self._wait(PAUSE_S * 2 ** (number - 1))
@@ -99,7 +104,13 @@ class Registry:
                 if error.code < 500:
                     break
             except (OSError, http.client.HTTPException) as error:
-                failure = str(getattr(error, "reason", error))
+                failure, reason = "", getattr(error, "reason", error)
+                silence = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+        if not failure:
+            raise RegistryUnreachable(
+                f"no answer at {self._base} ({silence}); give the address of the schema registry: --registry "
+                "http://HOST:PORT"
+            )
         raise RegistryFailed(f"the schema registry at {self._base} fails: {failure}")
 
     def _body(self, path: str) -> Any:

@@ -133,7 +133,7 @@ def _folder_to_keep(config: pytest.Config, name: str) -> Path | None:
 
 
 class Raftlog:
-    """The session's cluster, as one test sees it."""
+    """The session's cluster, as one test sees it. It has no `kill`, since others share it: see `raftlog_cluster`."""
 
     def __init__(self, nodes: Sequence[NodeAddress], test_name: str) -> None:
         self._nodes = nodes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from raftlog.client.fetching import Fetcher, Options
 from raftlog.client.metadata import EARLIEST
 from raftlog.security.sasl_client import Login as SaslLogin
 from raftlog.testing.probe import Login
-from raftlog.testing.progress import Wait, patient
+from raftlog.testing.progress import STALL_S, Stalled, Wait, patient
 
 ANSWER_S: Final = 10.0
 FETCH_WAIT_MS: Final = 50
@@ -59,6 +60,10 @@ def read(
             closing(Fetcher(cluster, Options(wait_ms=FETCH_WAIT_MS))) as fetcher,
         ):
             found = _read(cluster, fetcher, topic, count, timeout_s=timeout_s)
+    except Stalled as error:
+        if timeout_s is not None:
+            raise
+        raise Stalled(f"{error}; timeout=SECONDS waits longer", error.waited_s) from None
     except (KafkaError, Unreachable, Refused) as error:
         raise CannotRead(f"topic {topic} cannot be read: {error}") from None
     return sorted(found, key=lambda each: (each.partition, each.offset))
@@ -73,6 +78,7 @@ def _read(
     wait = Wait(
         f"waiting for {_records(count)} of topic {topic}",
         seen=lambda: _records(len(found)) if partitions else reason,
+        stall_s=STALL_S if timeout_s is None else math.inf,
         limit_s=timeout_s,
     )
     while not partitions:

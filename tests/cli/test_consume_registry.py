@@ -183,11 +183,11 @@ def test_an_address_that_is_no_registry_says_so(
     write(raftlog, name, (None, avro(registry, name, {"name": "Ada"}), {}))
     ran = raftlog("consume", "-t", name, "-e", "-s", "registry", "-r", served.admin_url(1))
     assert (ran.returncode, len(ran.stderr.splitlines())) == (exits.FAILED, 1)
-    assert "the schema registry returns no schemas" in ran.stderr
+    assert "the HTTP API answers there, not the schema registry" in ran.stderr
     ran = raftlog("consume", "-t", name, "-e", "-s", "registry", "-r", "here")
     assert (ran.returncode, ran.stdout) == (exits.USAGE, "")
     assert "--registry here: expected http://HOST:PORT" in ran.stderr
-    decoder = decoder_of(Target(raftlog.bootstrap), served.admin_url(1), ("value",))
+    decoder = decoder_of(Target(raftlog.bootstrap), served.schema_registry_url(1), ("value",))
     for body in ({"detail": "Not Found"}, {"error_code": 404}, [], None):
         monkeypatch.setattr(HttpApi, "ask", lambda *_, body=body, **_accepted: body)
         with pytest.raises(Failure, match="returns no schemas: it has no schema registry's answer"):

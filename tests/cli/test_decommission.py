@@ -138,7 +138,7 @@ def test_broker_leaves_with_all_its_replicas_and_no_record_is_lost(own_cluster: 
     code, _, err = invoke("broker", "recommission", "4", "--http", url)
     assert code == exits.NOT_FOUND and "broker 4 has left" in err
     code, _, err = invoke("broker", "decommission-status", "99", "--http", url)
-    assert code == exits.NOT_FOUND and "broker 99 does not exist" in err
+    assert code == exits.NOT_FOUND and "there is no broker 99" in err
 
 
 def test_progress_gives_reasons_only_if_nothing_moved_since() -> None:

@@ -110,8 +110,31 @@ def test_whatever_ends_it_leaves_no_process_no_port_and_no_file(folder: Path, nu
     """Ctrl-C, a stop, a closed terminal: all the same."""
     with dev(folder, "--nodes", "1", "--port", str(free_port())) as running:
         assert not refuses(running.bootstrap) and list(folder.iterdir())
+        (place,) = folder.iterdir()
         assert running.end(number) == 0
         assert refuses(running.bootstrap)
+        assert running.process.stdout is not None
+        assert running.process.stdout.read() == f"the cluster in {place} has ended\n"
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
+def test_ctrl_c_ends_it_well_without_a_place_for_its_last_line(folder: Path, closed: str) -> None:
+    """The terminal may be gone, and the exit code is the same."""
+    command = [sys.executable, "-m", "raftlog", "dev", "--nodes", "1", "--port", str(free_port())]
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    with process:
+        assert process.stdout is not None
+        while (line := process.stdout.readline()) and "Ctrl-C" not in line:
+            continue
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == ""
+        assert ended(process) == 0
     assert not list(folder.iterdir())
 
 
@@ -328,17 +351,22 @@ def test_nodes_are_killed_paused_and_started_again_from_another_terminal(
         assert _states() == ["down"] and refuses(running.bootstrap)
         code, _, said = invoke("dev", "pause", "1")
         assert (code, said) == (1, "raftlog: node 1 does not run; `raftlog dev restart 1` starts it\n")
-        assert invoke("dev", "restart", "1") == (0, f"node 1 of {place} runs\n", "")
+        assert invoke("dev", "restart", "1") == (0, f"node 1 of {place} started\n", "")
+        assert invoke("dev", "restart", "1") == (0, f"node 1 of {place} restarted\n", "")
         assert CommandLine(running.bootstrap)("topic", "list").returncode == 0
         assert invoke("dev", "pause", "1")[0] == 0 and _states() == ["paused"]
         assert "paused already" in invoke("dev", "pause", "1")[2]
-        assert invoke("dev", "resume", "1")[0] == 0 and _states() == ["running"]
+        assert invoke("dev", "resume", "1") == (0, f"node 1 of {place} resumed\n", "")
+        assert _states() == ["running"]
         assert "is not paused" in invoke("dev", "resume", "1")[2]
         code, _, said = invoke("dev", "kill", "7")
         assert (code, said) == (NOT_FOUND, "raftlog: there is no node 7: the nodes are 1\n")
         assert invoke("dev", "pause", "1")[0] == 0
         assert invoke("dev", "stop") == (0, f"the cluster in {place} has ended\n", "")
         assert ended(running.process) == 0 and refuses(running.bootstrap)
+        assert running.process.stdout is not None
+        said = running.process.stdout.read()
+        assert "node 1 started on request\nnode 1 restarted on request\n" in said and "has ended" not in said
     assert not list(folder.iterdir())
 
 

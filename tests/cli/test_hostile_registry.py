@@ -83,6 +83,18 @@ def test_a_registry_that_says_that_it_is_away_is(status: int, capsys: pytest.Cap
     assert "printed as they are meanwhile" in line and line.isprintable()
 
 
+def test_the_other_service_of_a_node_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once, not for each record."""
+    found = {"/v1/whoami": Response({"cluster_id": "c"})}
+    nothing = Response({"error_code": 404, "message": "there is nothing at it"}, status=404)
+    with HttpServer(lambda path: found.get(path, nothing)) as server:
+        decoder = decoder_at(server.url)
+        for number in (1, 2):
+            assert decoder.decoded(by_id(number)).value == by_id(number).value
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{server.url}: the HTTP API answers there, not the schema registry" in line
+
+
 def referring(reference: Any) -> bytes:
     return json.dumps({"schema": '"long"', "references": reference}).encode()
 

@@ -60,7 +60,7 @@ def test_a_broker_is_drained_and_leads_again_when_that_is_undone(
     )
     there.ask("POST", "/v1/elections", {})
     refused = invoke("broker", "drain", "77", "--http", url)
-    assert refused == (exits.NOT_FOUND, "", "raftlog: broker 77 does not exist\n")
+    assert refused == (exits.NOT_FOUND, "", "raftlog: there is no broker 77\n")
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,35 @@ def test_a_port_of_another_service_is_recognized(cluster: Cluster) -> None:
     assert (
         code == exits.UNREACHABLE and "Kafka answers there: name a port of the HTTP API, such as 9644" in said
     )
-    code, _, said = invoke("topic", "list", "-b", http)
-    assert code == exits.UNREACHABLE and "HTTP answers there, not Kafka" in said
+    for words in (("topic", "list"), ("status",), ("top", "--num", "1")):
+        code, _, said = invoke(*words, "-b", http)
+        assert code == exits.UNREACHABLE and "HTTP answers there, not Kafka" in said, words
+        assert "no broker answers" not in said
+
+
+def test_a_nodes_other_http_service_is_recognized(cluster: Cluster) -> None:
+    """Its answer was that there is nothing at /schemas. A subject that is not there is still just that."""
+    api, registry = cluster.admin_url(1), cluster.schema_registry_url(1)
+    for words in (
+        ("schema", "list"),
+        ("schema", "versions", "none"),
+        ("schema", "register", "none", __file__, "--type", "avro"),
+        ("schema", "check", "none", __file__, "--type", "avro"),
+    ):
+        assert invoke(*words, "--registry", api) == (
+            exits.UNREACHABLE,
+            "",
+            f"raftlog: {api}: the HTTP API answers there, not the schema registry: name a port of the schema registry, "
+            "such as 8081\n",
+        )
+    assert invoke("cluster", "health", "--http", registry) == (
+        exits.UNREACHABLE,
+        "",
+        f"raftlog: {registry}: the schema registry answers there, not the HTTP API: name a port of the HTTP API, such "
+        "as 9644\n",
+    )
+    code, _, said = invoke("schema", "versions", "none", "--registry", registry)
+    assert code == exits.NOT_FOUND and "subject 'none'" in said
 
 
 def test_the_api_of_another_cluster_is_refused(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 
@@ -54,6 +55,7 @@ def test_a_dead_broker_is_shown_as_fenced(own_cluster: AdminCluster, raftlog: Co
         assert ran.returncode == exits.OK and json.loads(ran.stdout)["state"] == "fenced"
         found = json.loads(raftlog("cluster", "describe", "--json").stdout)
         assert (found["brokers"], found["fenced_brokers"]) == (3, 1)
+        assert re.search(r"^fenced +broker 2$", raftlog("status").stdout, re.MULTILINE)
         ran = raftlog("cluster", "rebalance", "--execute")
         assert ran.returncode == exits.UNHEALTHY
         assert "broker 2 is down" in ran.stderr and "balanced" not in ran.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.rows import Form
-from raftlog.cli.schema import check, get, register
+from raftlog.cli.schema import check, delete, get, register, versions
 
 
 class Registry(HttpApi):
@@ -26,6 +27,48 @@ def test_a_schemas_tabs_are_shown_as_spaces(capsys: pytest.CaptureFixture[str]) 
     """Other control characters are escaped: another user wrote the schema."""
     get(Registry(), "7", form=Form.TABLE)
     assert capsys.readouterr().out.endswith("\nmessage A {\n    string b = 1;\\x1b\n}\n")
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        (
+            "subject 'a' was soft deleted; set permanent=true to delete it permanently",
+            "subject 'a' was soft deleted; --permanent deletes it permanently",
+        ),
+        (
+            "Subject 'a' was soft deleted.Set permanent=true to delete permanently",
+            "Subject 'a' was soft deleted; --permanent deletes it permanently",
+        ),
+    ],
+    ids=["raftlog", "Confluent"],
+)
+def test_a_second_deletion_names_the_option_for_it(version: str, said: str, line: str) -> None:
+    """The registry names the parameter of its own API. Other versions that are there do not hide that."""
+
+    class Refusing(HttpApi):
+        def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:
+            if method == "GET":
+                return [2]
+            raise Failure(said, exits.NOT_FOUND)
+
+    with pytest.raises(Failure) as raised:
+        delete(Refusing(), "a", version=version)
+    assert (str(raised.value), raised.value.code) == (line, exits.NOT_FOUND)
+
+
+def test_the_versions_as_json_name_their_subject(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines of several subjects can be put together. The table has the name in the command above it."""
+
+    class One(HttpApi):
+        def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:
+            return [1] if path.endswith("versions") else {"id": 7, "guid": "g"}
+
+    versions(One(), "a", form=Form.JSONL)
+    assert json.loads(capsys.readouterr().out) == {"subject": "a", "version": 1, "id": 7, "guid": "g"}
+    versions(One(), "a", form=Form.TABLE)
+    assert "subject" not in capsys.readouterr().out
 
 
 JAVA = "The field 'x' at path '/fields/1' in the new schema has no default value and is missing in the old schema"

@@ -92,7 +92,14 @@ def test_the_deliveries_of_a_record_are_shown(raftlog: CommandLine, ten: str) ->
 
 @pytest.mark.parametrize(
     "arguments",
-    [("describe", "none"), ("delete", "none"), ("delete-offsets", "none", "-t", "t")],
+    [
+        ("describe", "none"),
+        ("delete", "none"),
+        ("delete-offsets", "none", "-t", "t"),
+        ("why", "none", "t", "0", "0"),
+        ("release", "none", "t:0"),
+        ("archive", "none", "t:0"),
+    ],
     ids=lambda words: words[0],
 )
 def test_a_share_group_that_is_not_there_is_named_as_such(

@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 
 from raftlog.cli import exits
-from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, lag_of, rates_between
+from raftlog.cli.cluster_view import ClusterView, GroupLine, Rates, lag_of, named_brokers, rates_between
 from raftlog.cli.partition_view import Partition
-from raftlog.cli.top_screen import screen, tables
+from raftlog.cli.top_screen import heading, screen, tables
 from tests.cli.live import CommandLine
 from tests.kit.waits import ended
 
@@ -56,6 +56,13 @@ def test_lag_counts_partitions_with_a_committed_offset() -> None:
     """A partition that is unknown here, as of an internal topic, is left out."""
     assert lag_of({("orders", 0): 900, ("orders", 1): 20, ("other", 0): 1}, VIEW.ends) == 100
     assert lag_of({("other", 0): 1}, VIEW.ends) is None and lag_of({}, VIEW.ends) is None
+
+
+def test_ids_of_fenced_brokers_are_no_count() -> None:
+    """`fenced 2` beside `2 brokers` was read as two fenced brokers."""
+    down = replace(VIEW, brokers=[VIEW.brokers[0], VIEW.brokers[1] | {"state": "fenced"}])
+    assert "2 brokers (fenced: broker 2)" in heading(down, Rates({}, {}))
+    assert [named_brokers(each) for each in ([], [2], [1, 3])] == ["-", "broker 2", "brokers 1, 3"]
 
 
 def test_the_busiest_comes_first_and_internal_topics_on_request() -> None:

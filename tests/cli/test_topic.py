@@ -32,8 +32,12 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(raftlog: CommandL
     )
     head = f"{name}  partitions 3  replication factor 3\n  retention.ms=60000\n\npartition"
     until(lambda: raftlog("topic", "describe", name).stdout.startswith(head), "it is shown to people too")
+    assert {each["topic"] for each in raftlog.rows("topic", "describe", name)} == {name}
+    assert raftlog("topic", "create", name).stderr == f"raftlog: topic {name} exists already\n"
     assert raftlog("topic", "delete", name).stdout == f"{name} deleted\n"
     until(lambda: raftlog("topic", "describe", name).returncode == 3, "it is gone")
+    for words in (("delete",), ("describe",), ("add-partitions", "-n", "1")):
+        assert raftlog("topic", *words, name).stderr == f"raftlog: there is no topic {name}\n"
 
 
 def test_a_topic_with_the_prefix_of_internal_topics_is_listed(raftlog: CommandLine, name: str) -> None:
@@ -121,6 +125,12 @@ def test_trimming_moves_the_beginning_and_only_that(raftlog: CommandLine, name: 
     assert raftlog("consume", "-t", name, "-e").stdout == "two\n"
     outside = raftlog("topic", "trim", name, "--offset", "9")
     assert outside.returncode == 1 and outside.stderr.startswith(f"raftlog: {name} 0: ")
+
+
+def test_a_name_in_a_refusal_is_fit_for_a_terminal(raftlog: CommandLine) -> None:
+    """A line break in it would begin a line that another command seems to print."""
+    for words in ("create", "delete"):
+        assert raftlog("topic", words, "a\nraftlog: done").stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ PROMISED = (
             ["up"],
             "raftlog: No such command 'up'. Did you mean `raftlog dev`? (see raftlog --help)\n",
         ),
+        (
+            ["consume", "--share"],
+            "raftlog: Option '--share' requires an argument (see raftlog consume --help)\n",
+        ),
+        (
+            ["topic", "create", "-p"],
+            "raftlog: Option '-p' requires an argument (see raftlog topic create --help)\n",
+        ),
+        (["sim", "--seed"], "raftlog: Option '--seed' requires an argument (see raftlog sim --help)\n"),
         (["topic", "create"], "raftlog: Missing argument 'TOPIC' (see raftlog topic create --help)\n"),
         (["dev", "--nodes", "many"], None),
         (["topic", "list", "-o", "xml"], None),

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from raftlog.tables.registry import Registry, RegistryFailed
+from raftlog.tables.registry import Registry, RegistryFailed, RegistryUnreachable
+from raftlog.testing.ports import HeldPorts
 
 
 @contextmanager
@@ -51,6 +52,18 @@ def test_login_does_not_follow_a_redirect_to_another_address() -> None:
     assert found is not None
     assert first[0] is not None and first[0].startswith("Basic ")
     assert there == [None]
+
+
+def test_address_without_a_server_is_named_with_the_option() -> None:
+    """In the words of all commands, without the number of the system's error."""
+    held = HeldPorts(1)
+    held.release()
+    said = rf"^no answer at http://127.0.0.1:{held.ports[0]} \(Connection refused\); .*: --registry http://HOST:PORT$"
+    with pytest.raises(RegistryUnreachable, match=said):
+        Registry(f"http://127.0.0.1:{held.ports[0]}", lambda _: None).check()
+    with served(b"", 503) as (here, _), pytest.raises(RegistryFailed, match="fails: 503") as refused:
+        Registry(f"http://{here}", lambda _: None).check()
+    assert not isinstance(refused.value, RegistryUnreachable)
 
 
 def test_error_about_an_address_has_no_password() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.cli import exits
+from raftlog.tables import registry
 from raftlog.testing.cluster import Cluster
 from raftlog_chaos.compare.systems.system import Missing
 from raftlog_chaos.conformance.brokers import SETTINGS, ShortLivedKafka, warm_up
@@ -118,7 +119,7 @@ def test_nothing_new_is_no_commit(raftlog: CommandLine, orders: str, tmp_path: P
         assert len(_commits(ran.stdout)) == expected
     produce(raftlog.bootstrap, orders, 3)
     ran = raftlog("table", "describe", orders, "--to", str(tmp_path), "-J")
-    assert [each["lag"] for each in json.loads(ran.stdout)] == [1, 1, 1]
+    assert [(each["topic"], each["lag"]) for each in json.loads(ran.stdout)] == [(orders, 1)] * 3
     ran = raftlog("group", "offsets", "raftlog-table", "-J")
     assert {each["lag"] for each in json.loads(ran.stdout) if each["topic"] == orders} == {1}
 
@@ -214,6 +215,16 @@ def test_a_missing_topic_is_not_made(raftlog: CommandLine, tmp_path: Path):
     ran = raftlog("table", "run", "no-such-topic", "--to", str(tmp_path))
     assert (ran.returncode, ran.stderr) == (exits.NOT_FOUND, "raftlog: there is no topic no-such-topic\n")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_registry_that_is_away_is_no_failure_of_the_table(
+    raftlog: CommandLine, orders: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It has the exit code and the words that other commands have for it."""
+    monkeypatch.setattr(registry, "ATTEMPTS", 1)
+    ran = raftlog("table", "run", orders, "--to", str(tmp_path), "--registry", "http://127.0.0.1:1")
+    assert (ran.returncode, ran.stderr.count("\n")) == (exits.UNREACHABLE, 1)
+    assert ran.stderr.startswith("raftlog: no answer at http://127.0.0.1:1 (Connection refused); give the ")
 
 
 def _start(

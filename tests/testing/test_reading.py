@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from threading import Timer
 from typing import Any
 from uuid import uuid4
@@ -60,21 +59,24 @@ def test_records_that_do_not_come_are_an_error_that_says_how_many_did(
 ) -> None:
     """With the logs of the nodes, as all errors of a cluster."""
     produce(cluster, topic, b"a")
-    monkeypatch.setattr(progress, "STALL_S", 0.3)
-    monkeypatch.setattr(
-        reading, "Wait", lambda what, **more: progress.Wait(what, stall_s=progress.STALL_S, **more)
-    )
-    waiting = f"waiting for 2 records of topic {topic}"
+    monkeypatch.setattr(reading, "STALL_S", 0.3)
+    waiting, longer = f"waiting for 2 records of topic {topic}", "timeout=SECONDS waits longer"
     monkeypatch.setattr(cluster, "errors_have_logs", False)
-    with pytest.raises(ClusterError, match=f"{waiting}: no progress .* last seen: 1 record$") as caught:
+    with pytest.raises(
+        ClusterError, match=f"{waiting}: no progress .* last seen: 1 record; {longer}$"
+    ) as caught:
         cluster.read(topic, 2)
     assert caught.value.__suppress_context__, "a traceback of the wait says nothing more"
 
 
-def test_a_limit_ends_the_wait_for_records_and_for_a_topic(cluster: Cluster, topic: str) -> None:
-    """A number of seconds, whatever else happens; the error says what came."""
+def test_a_limit_ends_the_wait_for_records_and_for_a_topic(
+    cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number of seconds, also after a minute without progress; the error says what came."""
     produce(cluster, topic, b"a")
-    waiting = f"waiting for 2 records of topic {topic}: timed out after . s; last seen: 1 record"
+    waiting = f"waiting for 2 records of topic {topic}: timed out after . s; last seen: 1 record$"
+    monkeypatch.setattr(reading, "STALL_S", 0.1)
+    monkeypatch.setattr(cluster, "errors_have_logs", False)
     with pytest.raises(ClusterError, match=waiting):
         cluster.read(topic, 2, timeout=0.5)
     assert [each.value for each in cluster.read(topic, 1, timeout=PATIENCE_S)] == [b"a"]
@@ -102,7 +104,7 @@ def test_an_error_of_a_topic_that_is_there_is_shown_as_it_is(monkeypatch: pytest
         raise LeaderNotAvailable("an election is under way")
 
     monkeypatch.setattr(reading, "_partitions", partitions)
-    monkeypatch.setattr(reading, "Wait", partial(progress.Wait, stall_s=0.01))
+    monkeypatch.setattr(reading, "STALL_S", 0.01)
     nothing: Any = None
     with pytest.raises(progress.Stalled, match="last seen: an election is under way"):
         reading._read(nothing, nothing, "there", 1)
