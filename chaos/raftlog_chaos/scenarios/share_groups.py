@@ -437,13 +437,12 @@ class ShareGroups(Leaving):
         self.operator.stopping = True
         await self.cluster.until(lambda: self.operator.done, SERVED_S, "the operator has its last answer")
         await self.cluster.until(lambda: all(each.done for each in self.jobs), SERVED_S, "all is produced")
-        await self.cluster.until(
-            lambda: all(map(self._is_settled, self.books.values())), SETTLED_S, "every record is settled"
-        )
-        for worker in self.workers:
-            worker.stopping = True
+        await self._until_settled()
         if self.reads_late:
             await self.read_late(next(each for each in self.books.values() if each.where[0] == JOBS))
+            await self._until_settled()  # a coordinator may have written markers again
+        for worker in self.workers:
+            worker.stopping = True
         if self.sets_back:
             await self.set_back(self.book())
 
@@ -514,6 +513,11 @@ class ShareGroups(Leaving):
         assert found is not None, "the cluster is whole"
         return found
 
+    async def _until_settled(self) -> None:
+        await self.cluster.until(
+            lambda: all(map(self._is_settled, self.books.values())), SETTLED_S, "every record is settled"
+        )
+
     def _is_settled(self, book: ShareGroupModel) -> bool:
         if self.has_transactions and any(each.is_open for each in self.ledgers):
             return False
@@ -521,7 +525,7 @@ class ShareGroups(Leaving):
         led = None if found is None else self._reign(book, found[0].host.name)
         if found is None or led is None or not led.is_loaded:
             return False
-        return led.machine.start_offset >= found[1].high_watermark
+        return led.machine.start_offset >= found[1].log_end_offset  # what is not committed yet may come still
 
     def judge(self) -> list[str]:
         faults = super().judge() + self.skipped
