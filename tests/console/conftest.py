@@ -20,6 +20,13 @@ COORDINATOR_COMES = (14, 15, 16)
 """Codes of Kafka: it loads, there is none, it is another."""
 
 
+TEXT_LEFT = """each => {
+  const all = new Range();
+  all.selectNodeContents(each);
+  return all.getBoundingClientRect().left;
+}"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests here need a browser."""
     for each in items:
@@ -82,6 +89,18 @@ def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     context.close()
     if not request.node.get_closest_marker("errors_expected"):
         assert errors == []
+
+
+def text_left(element: Any) -> float:
+    """Return where the text of an element begins. A list may replace its rows meanwhile, so it is asked again."""
+    found = [0.0]
+
+    def is_shown() -> bool:
+        found[0] = element.evaluate(TEXT_LEFT)
+        return found[0] > 0
+
+    until(is_shown, "the text is on the page")
+    return found[0]
 
 
 def write(api: Api, topic: str, value: Any, **more: Any) -> None:

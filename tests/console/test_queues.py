@@ -7,8 +7,10 @@ import uuid
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
+from raftlog.client.share_fetching import ACCEPT
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.console.conftest import queue_of, write
@@ -109,7 +111,9 @@ def test_queue_without_members_is_moved_and_deleted(page: Any, own_cluster: Admi
     shown.get_by_role("button", name="Preview, then reset").click()
     shown.get_by_text("Press again to do it.").wait_for()
     shown.get_by_role("button", name="Preview, then reset").click()
-    page.get_by_role("table", name="In flight").get_by_role("link", name="5", exact=True).wait_for()
+    cells = page.get_by_role("table", name="In flight").get_by_role("row").nth(1).get_by_role("cell")
+    until(lambda: cells.nth(2).inner_text() == "5", "the group starts at the end")
+    assert cells.nth(2).get_by_role("link").count() == 0, "there is no record"
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("textbox").fill(topic)
     page.get_by_role("dialog").get_by_role("button", name="Delete the group").click()
@@ -152,9 +156,48 @@ def test_record_of_a_queue_that_is_not_written_yet_is_missing(
     page: Any, own_cluster: AdminCluster, topic: str
 ) -> None:
     """The API has no history of its deliveries either."""
-    page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/5")
+    with page.expect_response(f"**/v1/whoami?group={topic}"):
+        page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/5")
     page.get_by_text(f"partition {topic}-0 has no record 5: it ends at offset 5").wait_for()
     page.get_by_text("There is no record at this offset").wait_for()
+    assert page.get_by_label("Path").inner_text() == f"Queues / {topic}"
+    assert page.locator(".actions button:visible").count() == 0
+
+
+def test_marker_of_a_transaction_has_no_buttons(page: Any, own_cluster: AdminCluster, topic: str) -> None:
+    """It has an offset and no record. The record before it has both buttons."""
+    settings = {"bootstrap.servers": own_cluster.bootstrap_servers, "transactional.id": topic}
+    producer = Producer(settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"committed", partition=0)
+    producer.commit_transaction()
+    for offset, count in ((5, 2), (6, 0)):
+        with page.expect_response(f"**/v1/whoami?group={topic}"):
+            page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}/{topic}/0/{offset}")
+        page.get_by_text(f"Offset {offset} is available").wait_for()
+        page.get_by_text("committed" if count else "There is no record at this offset").wait_for()
+        assert page.locator(".actions button:visible").count() == count
+
+
+def test_partition_with_nothing_in_flight_has_no_link_and_disabled_buttons(
+    page: Any, own_cluster: AdminCluster, topic: str
+) -> None:
+    """The buttons are enabled while a member holds records, and disabled once all are accepted."""
+    with working(own_cluster, topic, topic, client_id="worker") as worker:
+        taken, records = worker.take(5)
+        assert len(records) == 5
+        page.goto(f"{own_cluster.admin_url(1)}/#/queues/{topic}")
+        row = page.get_by_role("table", name="In flight").get_by_role("row").nth(1)
+        row.get_by_role("link", name="0", exact=True).wait_for()
+        buttons = row.get_by_role("button")
+        assert [buttons.nth(each).is_disabled() for each in range(2)] == [False, False]
+        for offset, _ in records:
+            worker.say(taken, offset, ACCEPT)
+        worker.close()
+        until(lambda: row.get_by_role("cell").nth(2).inner_text() == "5", "all are done")
+        assert row.get_by_role("link", name="5", exact=True).count() == 0
+        assert [buttons.nth(each).is_disabled() for each in range(2)] == [True, True]
 
 
 def test_dead_letter_leads_to_the_record_that_was_given_up(

@@ -17,7 +17,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
-from tests.console.conftest import write
+from tests.console.conftest import text_left, write
 from tests.kit.waits import until
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;</script><script>alert(2)</script>"
@@ -111,12 +111,19 @@ def test_json_that_does_not_fit_its_schema_is_shown_with_a_note(records: Records
 def test_phone_shows_the_first_record_with_its_time_and_decoder(records: Records) -> None:
     """The controls are folded; what has no column stands below the row. The key of the filter unfolds them."""
     records.write('{"name": "Ada"}', headers=[{"name": "source", "value": "c2hvcA=="}])
+    records.write("plain")
     records.page.set_viewport_size({"width": 400, "height": 640})
     records.open()
     row = records.row("Ada")
     box = row.bounding_box()
     assert box["y"] + box["height"] < 640, "the first record is in sight"
     assert re.search(r"20\d\d-\d\d-\d\d .*JSON.*source=shop", row.inner_text(), re.DOTALL)
+    plain = records.row("plain")
+    assert "Headers" not in plain.inner_text()
+    first, second = plain.locator("> *").first, plain.locator(".below")
+    title = records.page.get_by_role("columnheader", name="Partition")
+    for each in (first, title):
+        assert abs(text_left(each) - text_left(second)) < 1
     decoder = records.page.get_by_label("Decode values as")
     assert not decoder.is_visible()
     records.page.get_by_role("button", name="More").click()
@@ -124,9 +131,27 @@ def test_phone_shows_the_first_record_with_its_time_and_decoder(records: Records
     records.page.get_by_role("button", name="More").click()
     records.page.keyboard.press("/")
     records.page.get_by_label("Filter records", exact=True).fill("nobody")
-    records.page.get_by_text("0 records of 1 that were read").wait_for()
+    records.page.get_by_text("0 records of 2 that were read").wait_for()
     records.page.set_viewport_size({"width": 1280, "height": 900})
     assert records.page.get_by_role("columnheader", name="Decoded").is_visible()
+
+
+def test_kind_of_a_key_follows_its_field(records: Records) -> None:
+    """Text if something is typed, otherwise null; the record has the key that the form says."""
+    records.open()
+    page = records.page
+    page.get_by_role("button", name="Produce").click()
+    kind, key = page.locator("dialog [name=keyType]"), page.locator("dialog [name=key]")
+    for typed, expected in (("k1", "STRING"), ("", ""), ("k2", "STRING")):
+        key.fill(typed)
+        assert kind.input_value() == expected
+    kind.select_option("JSON")
+    key.fill("17")
+    assert kind.input_value() == "JSON"
+    kind.select_option("")
+    page.locator("dialog [name=value]").fill("without a key")
+    page.get_by_role("dialog").get_by_role("button", name="Produce").click()
+    assert records.row("without a key").locator(".key").inner_text() == "null"
 
 
 def test_newer_is_offered_only_where_newer_records_are(records: Records) -> None:

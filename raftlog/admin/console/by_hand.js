@@ -10,10 +10,10 @@ const ACTIONS = {
 };
 const LEFT = { released: "released", archived: "archived", available: "left as they are", pending: "acknowledged just now", done: "done before", not_fetched: "not fetched yet" };
 
-/** Return the two buttons for records of a partition; `offset` is that of a single record. */
+/** Return the two buttons for records of a partition, disabled if none is in flight; `offset` is that of a single record. */
 export const buttons = (id, partition, offset = null) => Object.entries(ACTIONS).map(([action, { button, danger }]) => {
   const what = `${button} ${offset === null ? "records" : `offset ${offset}`} of ${partition.topic_name}, partition ${partition.partition_id}`;
-  return h("button", { type: "button", class: danger && "danger", "aria-label": what, onclick: () => open(action, id, partition, offset) }, button);
+  return h("button", { type: "button", class: danger && "danger", "aria-label": what, disabled: (partition.in_flight ?? partition.lag) === 0, onclick: () => open(action, id, partition, offset) }, button);
 });
 
 function open(action, id, { topic_name: topic, partition_id: partition }, offset) {

@@ -94,8 +94,8 @@ export function link(parts, ...children) {
   return h("a", { href: `#/${parts.map((each) => encodeURIComponent(each)).join("/")}` }, ...children);
 }
 
-/** Return the links to the screens above one, each with a slash after it. */
-export const trail = (...links) => h("nav", { class: "path", "aria-label": "Path" }, links.filter(Boolean).map((each) => [each, " / "]));
+/** Return the links to the screens above a screen, with slashes between them. */
+export const trail = (...links) => h("nav", { class: "path", "aria-label": "Path" }, links.filter(Boolean).map((each, index) => [index > 0 && " / ", each]));
 
 /** Return links to the views of a screen; `titles` has [view, title], and "" is the view of the screen itself. */
 export function tabs(label, at, titles, chosen) {

@@ -49,5 +49,8 @@ export const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);
 
 export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
+/** What numbers of records count. */
+export const RECORDS = "Records: end minus first offsets, with markers of transactions and what compaction removed.";
+
 /** A word for a shell. */
 export const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);

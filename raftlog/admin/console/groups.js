@@ -103,7 +103,7 @@ async function group(root, id, signal) {
     facts.textContent = `${STATES[found.state] ?? found.state} · ${plural(consumers.data.length, "member")} · assignor ${found.partition_assignor || "none"} · lag ${number(total)}`;
     const reads = await readers(found.state, consumers.data, lags.data);
     showMembers(consumers.data.map((each) => ({ id: each.consumer_id, client: each.client_id, instance: each.instance_id, awaited: AWAITED.has(found.state), reads: (reads.get(each.consumer_id) ?? []).map((one) => `${one.topic_name}-${one.partition_id}`) })));
-    drawLags(behind, lags, course);
+    drawLags(behind, lags, course, consumers.data.flatMap(({ consumer_id: member, client_id }) => (reads.get(member) ?? []).map(({ topic_name, partition_id }) => ({ topic_name, partition_id, client_id }))));
   }, (error) => error.status > 0 && (facts.textContent = error.message));
   const showWhy = changes((found) => put(came, h("h2", {}, "History"), story({ ...found, events: found.events.slice(0, MOST_EVENTS) }), h("p", {}, link(storyOf(id), "Full history"))));
   every(3000, signal, async () => showWhy(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(came, h("h2", {}, "History"), failure(error)));
@@ -147,20 +147,27 @@ function drawMembers(section, found) {
   ], found, "The group has no members."));
 }
 
-function drawLags(section, lags, course) {
-  for (const each of lags.data) {
-    const key = `${each.topic_name}\n${each.partition_id}`;
-    course.set(key, [...(course.get(key) ?? []), each.lag].slice(-COURSE));
-  }
+const keyOf = (each) => `${each.topic_name}\n${each.partition_id}`;
+
+/** Return partitions with their numbers, of two lists: where both have a partition, the second list's. */
+export function joined(...lists) {
+  const found = new Map(lists.flat().map((each) => [keyOf(each), each]));
+  return [...found.values()].sort((one, other) => one.topic_name.localeCompare(other.topic_name) || one.partition_id - other.partition_id);
+}
+
+/** Show the lags of partitions, and the assigned partitions without an offset where no further lags are left out. */
+function drawLags(section, lags, course, assigned) {
+  for (const each of lags.data) course.set(keyOf(each), [...(course.get(keyOf(each)) ?? []), each.lag].slice(-COURSE));
+  const rows = joined(lags.metadata.next ? [] : assigned, lags.data);
   put(section, h("h2", {}, "Lag by partition"), table("Lag", [
     ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
     ["Partition", (each) => each.partition_id, "number"],
     ["Offset", (each) => number(each.current_offset), "number"],
     ["End", (each) => number(each.log_end_offset), "number wide"],
     ["Lag", (each) => h("b", {}, number(each.lag)), "number"],
-    ["Lag trend", (each) => spark(course.get(`${each.topic_name}\n${each.partition_id}`)), "wide"],
+    ["Lag trend", (each) => course.has(keyOf(each)) && spark(course.get(keyOf(each))), "wide"],
     ["Client", (each) => each.client_id || "–", "wide names"],
-  ], lags.data, "The group has committed no offset."), lags.metadata.next && h("p", { class: "quiet" }, `The first ${MOST_LAGS} are shown.`));
+  ], rows.slice(0, MOST_LAGS), "The group has committed no offset."), (lags.metadata.next || rows.length > MOST_LAGS) && h("p", { class: "quiet" }, `The first ${MOST_LAGS} are shown.`));
 }
 
 /** Ask where the offsets of a group are to go; `where` is the address, `ways` are those that it knows. */

@@ -15,7 +15,7 @@ export const searchBox = (what, draw, rows) => h("input", { type: "search", plac
  * Return { element, set(count, row), refresh, window }. `columns`: { title, cell(row), kind, sort, bare }.
  * `row(index)` may give undefined while that row is not known; `opened(row)` is called on a click or Enter;
  * `moved(first, end)` of another window; `sorted(column)` of a click on a title. Where the window is too narrow for a
- * column, its value stands in a line below the row, with its title unless the column is `bare`.
+ * column, its value, unless it is empty, stands in a line below the row, with its title unless the column is `bare`.
  */
 export function list({ label, columns, opened, moved = () => {}, sorted, empty = "Nothing." }) {
   let count = 0, row = () => undefined, first = 0, end = 0, active = -1, order = null, below = [], height = ROW;
@@ -70,7 +70,7 @@ export function list({ label, columns, opened, moved = () => {}, sorted, empty =
   function line(index, found) {
     const made = h("div", { role: "row", id: `${element.id}-${index}`, class: index === active ? "row active" : "row", "aria-rowindex": index + 2, "aria-selected": index === active ? "true" : null, onclick: (event) => { if (!event.target.closest("button,a")) open(index); } },
       columns.map((column) => !below.includes(column) && h("div", { role: "gridcell", class: column.kind }, found === undefined ? "…" : column.cell(found))),
-      below.length > 0 && found !== undefined && h("div", { class: height > ROW + LINE ? "below lines" : "below", role: "gridcell" }, below.map((column) => h("span", { class: column.kind.replace(/wider?|number|time/g, "") }, column.bare ? "" : h("small", {}, `${column.title} `), column.cell(found)))));
+      below.length > 0 && found !== undefined && h("div", { class: height > ROW + LINE ? "below lines" : "below", role: "gridcell" }, below.map((column) => [column, column.cell(found) ?? ""]).map(([{ kind, bare, title }, value]) => value !== "" && h("span", { class: kind.replace(/wider?|number|time/g, "") }, !bare && h("small", {}, `${title} `), value))));
     made.style.height = `${height}px`;
     made.style.transform = `translateY(${index * height}px)`;
     return made;

@@ -4,10 +4,10 @@ import { ask as request, every, get, may, path, rights } from "./api.js";
 import { buttons } from "./by_hand.js";
 import { changes, confirmTyped, failedIn, field, h, link, note, put, table, trail } from "./dom.js";
 import { milliseconds, number, plural, time } from "./format.js";
-import { reset, STATES } from "./groups.js";
+import { joined, reset, STATES } from "./groups.js";
 import { list, searchBox } from "./list.js";
 import { contents, readOne } from "./record.js";
-import { story } from "./why.js";
+import { story, summary } from "./why.js";
 
 const MOST_MEASURED = 40;
 const at = (...parts) => path("v1", "share-groups", ...parts);
@@ -87,7 +87,7 @@ async function queue(root, id, signal) {
   const showMembers = changes((found) => drawMembers(members, found));
   every(2000, signal, async () => {
     const [found, now] = await Promise.all([get(at(id), signal), get(at(id, "in-flight"), signal)]);
-    const rows = joined(found.offsets, now.data);
+    const rows = joined(found.offsets, now.data); // what a leader has in memory is newer
     if (!topic.value && rows.length && document.activeElement !== topic) topic.value = rows[0].topic_name;
     const oldest = most(now.data, (each) => each.oldest_lock_ms);
     facts.textContent = [STATES[found.state] ?? found.state, plural(found.members.length, "member"), `lag ${number(sum(rows, (each) => each.lag))}`, `${number(sum(now.data, (each) => each.held))} held`, oldest && `for up to ${milliseconds(oldest)}`, `a lock lasts ${milliseconds(now.record_lock_duration_ms)}`, `at most ${plural(now.delivery_count_limit, "delivery", "deliveries")}`, now.dead_letter_topic && `dead letters in ${now.dead_letter_topic}`].filter(Boolean).join(" · ");
@@ -103,19 +103,12 @@ async function queue(root, id, signal) {
   }
 }
 
-/** Each partition that the group has offsets of, or that a leader has in memory, whose numbers are newer. */
-function joined(offsets, flight) {
-  const found = new Map(offsets.map((each) => [`${each.topic_name}\n${each.partition_id}`, each]));
-  for (const each of flight) found.set(`${each.topic_name}\n${each.partition_id}`, each);
-  return [...found.values()].sort((one, other) => one.topic_name.localeCompare(other.topic_name) || one.partition_id - other.partition_id);
-}
-
 function drawFlight(section, id, limits, rows, acts) {
   const times = ({ delivery_count: count, records }) => h("span", { class: `times ${count >= limits.delivery_count_limit ? "bad" : count > 1 ? "warn" : ""}`, title: `${plural(records, "record")} delivered ${plural(count, "time")}` }, `${count}× `, h("b", {}, number(records)));
   put(section, h("h2", {}, "In flight"), table("In flight", [
     ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],
     ["Partition", (each) => each.partition_id, "number"],
-    ["Start", (each) => (each.start_offset === null ? "–" : link(["queues", id, each.topic_name, each.partition_id, each.start_offset], number(each.start_offset))), "number"],
+    ["Start", (each) => (each.start_offset === null || (each.lag === 0 && !each.in_flight) ? number(each.start_offset) : link(["queues", id, each.topic_name, each.partition_id, each.start_offset], number(each.start_offset))), "number"],
     ["In flight", (each) => [number(each.in_flight), each.full && h("b", { class: "bad", title: "Members get no more until the first records are done." }, " full")], "number wide"],
     ["Held", (each) => number(each.held), "number wide"],
     limits.dead_letter_topic && ["Dead letters", (each) => [each.archiving ? `${number(each.archiving)} wait` : "–", each.letters_failed && h("b", { class: "bad" }, ` ${each.letters_failed}`)], "names wide"],
@@ -145,7 +138,7 @@ function remove(id) {
 
 function why(root, id, [topic, partition, offset], signal) {
   const body = h("div", {}, "Asking …"), record = h("section", { class: "card" }, h("h2", {}, "Record"), h("p", { class: "quiet" }, "Reading …"));
-  const acts = h("div", { class: "actions" });
+  const acts = h("div", { class: "actions", hidden: true });
   put(root, trail(link(["queues"], "Queues"), link(["queues", id], id)), h("div", { class: "bar" }, h("h1", { class: "name" }, `${topic}, partition ${partition}, offset ${offset}`), acts), body, record);
   rights({ group: id }, signal).then((mine) => may("READ", mine, "group") && put(acts, buttons(id, { topic_name: topic, partition_id: partition }, offset))).catch(() => {});
   const shown = (...content) => put(record, h("h2", {}, "Record"), content);
@@ -153,9 +146,9 @@ function why(root, id, [topic, partition, offset], signal) {
     if (!may("READ", { ...mine, changes: true }, "topic")) return shown(h("p", { class: "quiet" }, "You may not read the records of this topic."));
     const decoders = { decode: "auto", decode_key: "auto" };
     shown(contents(await readOne(topic, partition, offset, decoders, signal), { name: topic, key: "auto", value: "auto" }));
-  }).catch((error) => signal.aborted || shown(h("p", { class: "quiet" }, error.message)));
+  }).catch((error) => signal.aborted || (error.status === undefined && acts.remove(), shown(h("p", { class: "quiet" }, error.message))));
   const show = changes((found) => (acts.hidden = !["available", "acquired"].includes(found.state), put(body,
-    h("p", { class: "summary" }, found.summary.replace(/\d{4}-\d\d-\d\dT[\d:.]+\+00:00/g, (one) => time(Date.parse(one)))),
+    summary(found),
     h("p", { class: "quiet" }, `${found.state.replace("_", " ")} · ${found.delivery_count} of ${plural(found.delivery_count_limit, "delivery", "deliveries")} · ${found.leader === null ? "no member reads the partition" : `led by broker ${found.leader}`}`),
     h("section", { class: "card" }, story(found)),
     h("p", { class: "quiet" }, found.complete ? "These are all of its deliveries." : `Brokers remember deliveries since ${time(found.known_since.at_ms)}, and not all of them.`))));

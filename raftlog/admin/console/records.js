@@ -259,18 +259,19 @@ export function records(root, name, view) {
 const sorted = (found, newest) => found.sort((a, b) => (newest ? -1 : 1) * (a.timestamp - b.timestamp || a.partition - b.partition || a.offset - b.offset));
 
 function produce(name, count, done) {
-  const types = () => [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"]];
+  const types = [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"]];
+  const key = h("input", { name: "key", spellcheck: "false", oninput: () => ["", "STRING"].includes(keyType.value) && (keyType.value = key.value && "STRING") });
+  const keyType = select([["", "null"], ...types], { name: "keyType", value: "" });
   ask(`Produce to ${name}`, [
-    h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, placeholder: "by key" })), field("Key is", select([["", "null"], ...types()], { name: "keyType", value: "" })), field("Value is", select([...types(), ["", "null"]], { name: "valueType", value: "STRING" }))),
-    field("Key", h("input", { name: "key", spellcheck: "false" })),
+    h("div", { class: "pair" }, field("Partition", h("input", { name: "partition", type: "number", min: 0, max: count - 1, placeholder: "by key" })), field("Key is", keyType), field("Value is", select([...types, ["", "null"]], { name: "valueType", value: "STRING" }))),
+    field("Key", key),
     field("Value", h("textarea", { name: "value", rows: 6, spellcheck: "false" })),
     field("Headers", h("textarea", { name: "headers", rows: 2, spellcheck: "false", placeholder: "name: value" }), "one name: value in a line"),
   ], { button: "Produce", send: async (given) => {
     const headers = pairs(given.headers, ":", "Headers").map(([header, value]) => ({ name: header, value: encoded(value) }));
     const parts = [];
     if (given.partition !== "") parts.push(`"partition_id":${Number(given.partition)}`);
-    const key = given.keyType || (given.key ? "STRING" : "");
-    if (key) parts.push(`"key":${datum(key, given.key, "Key")}`);
+    if (given.keyType) parts.push(`"key":${datum(given.keyType, given.key, "Key")}`);
     if (given.valueType) parts.push(`"value":${datum(given.valueType, given.value, "Value")}`);
     parts.push(`"headers":${JSON.stringify(headers)}`);
     const report = await call("POST", v3("topics", name, "records"), `{${parts.join(",")}}`);

@@ -3,7 +3,7 @@
 import { ask as call, every, get, isTemporary, may, onMetadata, pages, path, post, rights, v3 } from "./api.js";
 import { configs } from "./configs.js";
 import { ask, changes, confirmTyped, failedIn, failure, field, h, link, note, put, table, tabs, trail } from "./dom.js";
-import { bytes, number, plural, short } from "./format.js";
+import { bytes, number, plural, RECORDS, short } from "./format.js";
 import { STATES } from "./groups.js";
 import { watchHeld } from "./held.js";
 import { list } from "./list.js";
@@ -24,7 +24,7 @@ export async function topic(root, [name, tab = ""], signal) {
   const totals = h("p", { class: "quiet", role: "status" });
   const held = h("section", { class: "card", hidden: true });
   const head = trail(link(["topics"], "Topics")), title = h("h1", { class: "name" }, name);
-  const frame = () => put(root, head, h("div", { class: "bar" }, title, actions), totals, held, tabs("Views of the topic", ["topics", name], TABS, found[0]), body);
+  const frame = () => put(root, head, h("div", { class: "bar" }, title, actions), totals, held, tabs("Views of the topic", ["topics", name], TABS, found[0]), body, h("p", { class: "quiet" }, RECORDS));
   frame();
   await begin();
 

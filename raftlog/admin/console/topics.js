@@ -2,7 +2,7 @@
 
 import { every, get, may, onMetadata, pages, post, v3 } from "./api.js";
 import { ask, field, h, link, note, pairs, put } from "./dom.js";
-import { bytes, duration, number, plural, short } from "./format.js";
+import { bytes, duration, number, plural, RECORDS, short } from "./format.js";
 import { list, searchBox } from "./list.js";
 
 const MEASURE_MS = 5000;
@@ -30,7 +30,7 @@ export function topics(root, _parts, signal) {
       { title: "Rate", kind: "number slim wide", cell: (each) => perSecond(of(each, "rate")), sort: (each) => of(each, "rate") ?? -1 },
       { title: "Cleanup", kind: "wider", cell: (each) => each.cleanup_policy, sort: (each) => each.cleanup_policy },
       { title: "Retention", kind: "wider", cell: retention, sort: (each) => (each.retention_ms === -1 ? Infinity : each.retention_ms ?? -1) },
-      { title: "Groups", kind: "number slim wider", cell: (each) => number(readers(each)), sort: readers },
+      { title: "Consumer groups", kind: "number slim wider", cell: (each) => number(readers(each)), sort: readers },
       { title: "State", kind: "state-cell", cell: state, sort: (each) => -(each.leaderless * 1e6 + each.under_replicated) },
     ],
   });
@@ -67,7 +67,7 @@ export function topics(root, _parts, signal) {
 
   const failed = (error) => error.status > 0 && note(error.message, "bad");
   put(root, h("div", { class: "bar" }, h("h1", {}, "Topics"), search, h("label", { class: "check" }, internal, "internal"), count, may("CREATE") && h("button", { type: "button", class: "primary", onclick: create }, "Create a topic")), rows.element,
-    h("p", { class: "quiet" }, "Records: end minus first offsets, with those that compaction removed. Size: one replica of each partition. Rate: records written each second between two measurements."));
+    h("p", { class: "quiet" }, `${RECORDS} Size: one replica of each partition. Rate: records written each second between two measurements.`));
   onMetadata(signal, async () => {
     ({ data: all } = await get("/v1/topics", signal));
     const names = new Set(all.map((each) => each.topic_name));

@@ -65,7 +65,7 @@ function ofGroup(root, id, signal) {
 }
 
 /** The summary, with its times as the rest of the page writes them. */
-const summary = (found) => h("p", { class: "summary" }, found.summary.replace(/\d{4}-\d\d-\d\dT[\d:.]+\+00:00/g, (at) => time(Date.parse(at))));
+export const summary = (found) => h("p", { class: "summary" }, found.summary.replace(/\d{4}-\d\d-\d\dT[\d:.]+\+00:00/g, (at) => time(Date.parse(at))));
 
 function draw(body, found) {
   put(body, summary(found),
