@@ -34,7 +34,7 @@ JOINING_S: Final = 15.0
 """At each node."""
 CROWDING: Final = 20
 """Connections of a client that joins at each of the nodes at once."""
-CROWDING_S: Final = 70.0
+CROWDING_S: Final = 65.0
 GROUP_BYTES: Final = 1_000
 """The least that a node counts for a group."""
 CROWD_AT_ONCE: Final = 4
@@ -208,7 +208,7 @@ def thousands_of_made_up_share_groups(target: Target) -> str:
     return counted(codes)
 
 
-@attack("kafka", within_s=95)
+@attack("kafka", within_s=90)
 def ten_thousand_share_groups_of_one_client(target: Target) -> str:
     """A client that joins ten thousand share groups at all nodes at once is counted for each, or refused by a limit."""
     frames = [_heartbeat(target, f"attack-crowd-{number}", 0) for number in range(MOST_GROUPS)]
