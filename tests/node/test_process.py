@@ -56,7 +56,10 @@ async def _left_running() -> set[str]:
     """Return the other tasks of the loop; cancelled tasks get the turns that they need to end."""
     for _ in range(3):
         await asyncio.sleep(0)
-    return {repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()}
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if ending := {task for task in others if task.cancelling()}:
+        others -= (await asyncio.wait(ending, timeout=PATIENCE_S))[0]
+    return {repr(task) for task in others}
 
 
 def _can_listen(port: int) -> bool:
