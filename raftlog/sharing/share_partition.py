@@ -179,7 +179,7 @@ class SharePartition:
         return found
 
     def _archive(self, first_offset: int, end_offset: int) -> None:
-        """Archive the available records of these offsets, even beyond the end. Nothing is written: the log shows it."""
+        """Archive the available records of these offsets, even beyond the end. No write is needed: the log shows it."""
         if first_offset >= end_offset:
             return
         self._ranges.extend(end_offset)

@@ -343,8 +343,7 @@ class Cluster:
 
         def is_led() -> bool:
             nonlocal found
-            view = self.partitions(topic).get(partition)
-            if view is None:
+            if (view := self.partitions(topic).get(partition)) is None:
                 self._check_exists(topic, partition)
             found = -1 if view is None else view.leader
             return found in self.running_ids()

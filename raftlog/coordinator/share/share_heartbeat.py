@@ -194,7 +194,7 @@ class ShareDecisionBuilder(DecisionBuilder):
 
     @property
     def work(self) -> ShareStateWork | None:
-        """What is to be done so that all partitions can be assigned; None if there is nothing.
+        """The work after which all partitions can be assigned; None if all of it is done.
 
         A partition that was added to a topic is read from its beginning, since the members read the topic already.
         """
