@@ -86,6 +86,23 @@ def write_checked(
     `by_line`: sound lines stay valid if others are not. `copy`: a rotted file is restored; for files that never change,
     since an older raftlog changes the file and leaves the copy.
     """
+    write_checksums(disk, path, content, sync=sync, by_line=by_line, copy=copy)
+    disk.write_file(path, content, sync=sync)
+
+
+def write_checksums(
+    disk: Disk,
+    path: str,
+    content: bytes,
+    *,
+    sync: bool = True,
+    by_line: bool = False,
+    copy: bool = False,
+) -> None:
+    """Write the checksums of a file's content. The file itself stays: a durable file is not risked to cover it.
+
+    The other arguments are those of `write_checked`. Raise OSError.
+    """
     checksums = [_checksum(content)]
     before, current = _read_checksums(disk, path), _read(disk, path)
     if before is not None and current is not None and before.cover(current):
@@ -93,8 +110,7 @@ def write_checked(
     if by_line:
         checksums += map(_checksum, content.split(b"\n"))
     beside = b"\n".join([*checksums, b"", content if copy else b""])
-    for each, written in ((path + CHECKSUMS, beside), (path, content)):
-        disk.write_file(each, written, sync=sync)
+    disk.write_file(path + CHECKSUMS, beside, sync=sync)
 
 
 def read_checked(
@@ -115,7 +131,7 @@ def read_checked(
     if checksums is not None and checksums.cover(content):
         if checksums.are_rotten_beside(content):
             with suppress(OSError):  # the next read retries
-                write_checked(disk, path, content, copy=True)
+                write_checksums(disk, path, content, copy=True)
                 _log.warning("corrupt_copy_restored", path=path + CHECKSUMS)
         else:
             _name_if_rotten(path, checksums, content)

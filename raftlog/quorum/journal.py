@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from raftlog.base.checked_files import CHECKSUMS, has_checksums, read_checked, write_checked
+from raftlog.base.checked_files import CHECKSUMS, has_checksums, read_checked, write_checked, write_checksums
 from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.incarnations import HeardVoters
@@ -54,7 +54,7 @@ def _check_owner(disk: Disk, directory: str, directory_id: UUID) -> None:
             f"back, and remove meta.properties{CHECKSUMS}, which has a copy of the present file"
         )
     if not has_checksums(disk, path):  # or the next rot would count as another directory's id
-        write_checked(disk, path, ours, copy=True)
+        write_checksums(disk, path, ours, copy=True)
 
 
 def _decoded(command: bytes) -> VotersRecord:

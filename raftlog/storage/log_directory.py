@@ -25,6 +25,7 @@ from raftlog.base.checked_files import (
     read_copy,
     remove_checked,
     write_checked,
+    write_checksums,
 )
 from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.log import get_logger
@@ -161,7 +162,7 @@ class LogDirectory:
             return
         for path in (f"{self.path}/{name}" for name in CHECKPOINTS):
             if self._disk.exists(path):
-                write_checked(self._disk, path, self._disk.read_file(path), by_line=True)
+                write_checksums(self._disk, path, self._disk.read_file(path), by_line=True)
 
     def _write_properties(self) -> None:
         lines = ["#", *(f"{key}={value}" for key, value in sorted(self._properties.items()))]

@@ -12,7 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from raftlog.base.checked_files import has_checksums, read_checked, remove_checked, write_checked
+from raftlog.base.checked_files import (
+    has_checksums,
+    read_checked,
+    remove_checked,
+    write_checked,
+    write_checksums,
+)
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
@@ -104,7 +110,8 @@ def load(
     recovery_point = None if clean else flushed_until
     unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
     mark, names = _finish_changes(disk, directory, unchecked_ok=unchecked_ok)
-    topic_id = _identify(disk, directory, topic_id, unsynced=not (clean or flushed_until))
+    was_synced = clean or flushed_until > 0
+    topic_id = _identify(disk, directory, topic_id, unsynced=not was_synced)
     bases = offsets_in_names(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms)
@@ -123,6 +130,8 @@ def load(
         flushed_until = min(flushed_until, mark.until)
         recovery_point = None if recovery_point is None else flushed_until
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs, unchecked_ok=unchecked_ok)
+    if rebuild_epochs and EPOCH_CHECKPOINT in names:  # a log without records would never replace it
+        remove_epoch_checkpoint(disk, directory)
     contents.epochs_begin = contents.epochs.first_start
     # all that was flushed up to the recovery point was in the checkpoint before that was written
     known_until = MAX_OFFSET if recovery_point is None else recovery_point
@@ -146,7 +155,7 @@ def load(
     for segment in contents.segments:
         segment.epochs = contents.epochs
     if unchecked_ok and topic_id is not None:
-        _upgrade(disk, directory, topic_id)
+        _upgrade(disk, directory, topic_id, sync=was_synced)
     return contents
 
 
@@ -186,13 +195,17 @@ def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs
     )
 
 
-def _upgrade(disk: Disk, directory: str, topic_id: UUID) -> None:
-    """Give the files of an older raftlog their checksums; partition.metadata, which stands for all, comes last."""
+def _upgrade(disk: Disk, directory: str, topic_id: UUID, *, sync: bool) -> None:
+    """Give the files of an older raftlog their checksums; partition.metadata, which stands for all, comes last.
+
+    A folder that was new at a power cut may look the same. Its files may be durable, so none is rewritten.
+    """
     for name in (EPOCH_CHECKPOINT, DAMAGE_MARK, TRUNCATION_MARK):
         path = f"{directory}/{name}"
         if disk.exists(path):
-            write_checked(disk, path, disk.read_file(path), sync=False, copy=name != EPOCH_CHECKPOINT)
-    _write_topic_id(disk, directory, topic_id)
+            write_checksums(disk, path, disk.read_file(path), copy=name != EPOCH_CHECKPOINT)
+    path, content = f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)
+    write_checksums(disk, path, content, sync=sync, copy=True)
 
 
 def _write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.checked_files import write_checked
 from raftlog.base.config import TopicConfig
 from raftlog.base.disk import Disk
 from raftlog.base.types import TopicPartition
@@ -14,6 +15,7 @@ from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume
 from raftlog.quorum import wal
 from raftlog.storage import log_directory, partition_files, recovery
 from raftlog.storage.log import Log
+from raftlog_chaos.scenarios.blackouts import blackouts
 from raftlog_chaos.scenarios.rotten_files import rotten_files
 from tests.planted.plant import Plant
 
@@ -83,6 +85,15 @@ def end_without_a_mark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wal.Wal, "close", lambda journal: None)
 
 
+def durable_files_rewritten(patch: pytest.MonkeyPatch) -> None:
+    """A folder that was new at a power cut is taken for an older release's, and its files are rewritten unsynced."""
+
+    def rewrite(disk: Disk, path: str, content: bytes, **options: Any) -> None:
+        write_checked(disk, path, content, **{**options, "sync": False})
+
+    patch.setattr(recovery, "write_checksums", rewrite)
+
+
 PLANTS = [
     Plant("log-starts-unchecked", ROT, rotten_files, unchecked_lines(log_directory.LOG_STARTS)),
     Plant("high-watermarks-unchecked", ROT, rotten_files, unchecked_lines(log_directory.HIGH_WATERMARKS)),
@@ -111,5 +122,6 @@ PLANTS = [
             "::test_rot_in_the_last_records_of_a_voter_that_stopped_by_itself_stops_the_boot"
         ),
     ),
+    Plant("durable-files-rewritten", "a power cut after another", blackouts, durable_files_rewritten),
     Plant("start-beyond-the-end", ROT, rotten_files, start_beyond_the_end),
 ]

@@ -6,6 +6,7 @@ or not at all.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
@@ -92,10 +93,11 @@ def fill(chance: Random) -> Files:
     return {name: disk.read_file(f"{FOLDER}/{name}") for name in disk.listdir(FOLDER)}
 
 
-def disk_of(files: Files) -> SimDisk:
-    """Return a disk with these files."""
-    disk = SimDisk(0)
+def disk_of(files: Files, seed: int = 0) -> SimDisk:
+    """Return a disk with these files, all of them durable."""
+    disk = SimDisk(seed)
     disk.mkdir(FOLDER)
+    disk.sync_dir(os.path.dirname(FOLDER))
     for name, content in files.items():
         disk.write_file(f"{FOLDER}/{name}", content)
     return disk

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.errors import CorruptMessage
 from raftlog.storage.damage import Damage, write_damage_mark
-from raftlog.storage.partition_files import DAMAGE_MARK, PARTITION_METADATA, TRUNCATION_MARK
+from raftlog.storage.partition_files import DAMAGE_MARK, EPOCH_CHECKPOINT, PARTITION_METADATA, TRUNCATION_MARK
 from raftlog.storage.recovery import TruncationMark
 from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.marks import nightly
@@ -182,6 +182,35 @@ def test_a_folder_of_raftlog_0_3_is_believed_once() -> None:
         again = open_log(disk, HOWS[0])
     assert [line["event"] for line in lines] == ["corrupt_file_ignored"]
     assert [again.epoch_end(epoch) for epoch in range(5)] == epochs
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_second_power_cut_leaves_what_was_durable_at_the_first(seed: int) -> None:
+    """A folder whose checksums were lost looks like one of an older release: no file is rewritten for its checksums."""
+    files = fill(Random(1))
+    del files[PARTITION_METADATA + CHECKSUMS]
+    disk = disk_of(files, seed)
+    open_log(disk, Opened(clean=False, recovery_point=1))
+    disk.crash()
+    for name in (EPOCH_CHECKPOINT, PARTITION_METADATA):
+        assert disk.read_file(f"{FOLDER}/{name}") == files[name]
+    with capture_logs() as lines:
+        open_log(disk, Opened(clean=False, recovery_point=1))
+    assert not [line for line in lines if line["event"].startswith("corrupt")]
+    assert not disk.risked
+
+
+def test_wrong_epochs_of_an_empty_log_are_named_once() -> None:
+    """Such a log has no epoch with which to replace them, and would name them at each start."""
+    files = fill(Random(1))
+    sound = {name: files[name] for name in (PARTITION_METADATA, PARTITION_METADATA + CHECKSUMS)}
+    disk = disk_of({**sound, EPOCH_CHECKPOINT: b""})
+    named = []
+    for _ in range(2):
+        with capture_logs() as lines:
+            open_log(disk, HOWS[0])
+        named.append([line["event"] for line in lines])
+    assert named == [["corrupt_file_ignored"], []]
 
 
 @pytest.mark.parametrize(("flushed", "level"), [(0, "warning"), (1, "error")])

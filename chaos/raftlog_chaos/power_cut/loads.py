@@ -55,6 +55,8 @@ SETTINGS: Final = {
     "group.share.record.lock.duration.ms": f"{QUEUE_TERMS.lock_s * 1000:g}",
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.delivery.count.limit": str(QUEUE_TERMS.limit),
+    "group.share.min.session.timeout.ms": "15000",
+    "group.share.session.timeout.ms": "15000",
     "share.coordinator.state.topic.num.partitions": "2",
     "share.coordinator.state.topic.segment.bytes": "4096",
     "share.coordinator.state.topic.prune.interval.ms": "2000",
@@ -64,7 +66,10 @@ SETTINGS: Final = {
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
 }
-"""The nodes' settings: segments roll, coordinators' logs are compacted, and checkpoints are written all the time."""
+"""The nodes' settings: segments roll, coordinators' logs are compacted, and checkpoints are written all the time.
+
+Members that died in the cut may hold a partition alone. They expire before its readers are given up.
+"""
 BETWEEN_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 BYTES_BETWEEN_SNAPSHOTS: Final = ("2000", "2000", "20971520")
 """A random choice for each disk: a journal that is rewritten all the time, or a journal that only grows, as by

@@ -203,6 +203,8 @@ class SimDisk:
         self._dead = False
         self.effects: Counter[str] = Counter()
         """The failures of operations caused by injected trouble: "write failed", "no room", …"""
+        self.risked: list[str] = []
+        """Durable files that were replaced by files whose bytes were not synced: a power cut could lose both."""
         self.on_sync: Callable[[], None] | None = None
         """Called by every sync: a slow disk spends time there."""
         self.submit_sync: Callable[[Callable[[], None], SyncCallback], bool] = _no_kernel_syncs
@@ -270,6 +272,8 @@ class SimDisk:
         there = folder.names.get(new)
         if isinstance(there, Folder) and there.names:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
+        if self.lies is None and folder.is_risked(new, node):
+            self.risked.append(target)
         if old != new:
             folder.change({old: None, new: node})
 

@@ -164,6 +164,16 @@ class Folder:
         _assign(self.names, change)
         self.unsynced.append(change)
 
+    def is_risked(self, name: str, successor: Inode | Folder) -> bool:
+        """Return whether a power cut may leave neither the durable file of that name nor all bytes of its successor."""
+        replaced = self.durable.get(name)
+        return (
+            isinstance(replaced, Inode)
+            and bool(replaced.durable)
+            and isinstance(successor, Inode)
+            and bool(successor.unsynced)
+        )
+
     def sync(self) -> None:
         self.durable = dict(self.names)
         self.unsynced.clear()

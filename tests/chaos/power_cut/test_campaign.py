@@ -12,8 +12,9 @@ import pytest
 
 from raftlog_chaos.power_cut import moments
 from raftlog_chaos.power_cut.__main__ import main
-from raftlog_chaos.power_cut.campaign import Cut
+from raftlog_chaos.power_cut.campaign import GUEST_STALL_S, Cut
 from raftlog_chaos.power_cut.kernel import PROGRAM
+from raftlog_chaos.power_cut.loads import SETTINGS
 
 pytestmark = pytest.mark.skipif(shutil.which("mkfs.ext4") is None, reason="there is no mkfs.ext4 here")
 
@@ -108,3 +109,8 @@ def test_a_cluster_that_does_not_start_again_is_a_finding(run):
     trouble = 'if plan["boot"]: say("Found", text="the cluster does not start again"); reached("gave up")'
     code, cuts = run(trouble + "; time.sleep(1000)")
     assert code == 1 and cuts[-1].found == ["the cluster does not start again"]
+
+
+def test_members_that_a_cut_killed_expire_before_their_readers_are_given_up():
+    """A share group may leave a partition to such a member alone: its records are not lost, but wait for it."""
+    assert int(SETTINGS["group.share.session.timeout.ms"]) / 1000 < GUEST_STALL_S / 2
