@@ -10,6 +10,7 @@ from collections.abc import Set
 from random import Random
 
 from raftlog.base.errors import InvalidReplicationFactor
+from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.effective_config import cordoned_brokers
 from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
@@ -38,11 +39,11 @@ class _Load:
         "topic_replicas",
     )
 
-    def __init__(self, broker: BrokerState) -> None:
+    def __init__(self, broker: BrokerState, *, draining: bool) -> None:
         self.broker_id = broker.broker_id
         self.rack = broker.rack
         self.fenced = broker.fenced or broker.in_controlled_shutdown
-        self.draining = broker.draining
+        self.draining = draining
         self.topic_leaders = self.topic_replicas = self.leaders = self.replicas = 0
 
 
@@ -50,13 +51,20 @@ class ReplicaPlacer:
     """Places the partitions of one request; placed replicas count as load for the next."""
 
     def __init__(
-        self, image: MetadataImage, random: Random, index: PartitionIndex, cordoned: Set[int] = frozenset()
+        self,
+        image: MetadataImage,
+        random: Random,
+        index: PartitionIndex,
+        availability: BrokerAvailability,
+        cordoned: Set[int] = frozenset(),
     ) -> None:
         self._random = random.random
+        self.availability = availability
+        """Says which brokers shall not lead, such as those with a full disk: the image does not know them all."""
         self.closed = closed_brokers(image, cordoned)
         """The brokers that get no new replicas, and why."""
         self._loads = {
-            broker.broker_id: _Load(broker)
+            broker.broker_id: _Load(broker, draining=broker.broker_id in availability.draining)
             for broker in image.brokers.values()
             if broker.broker_id not in self.closed
         }

@@ -41,6 +41,7 @@ class PlacementRules(TypedDict):
     config: NodeConfig
     random: Random
     index: PartitionIndex
+    availability: BrokerAvailability
     cordoned: frozenset[int]
 
 
@@ -74,6 +75,7 @@ class Circumstances:
             "config": self.config,
             "random": self.random,
             "index": self.index,
+            "availability": self.availability,
             "cordoned": self.cordoned,
         }
 

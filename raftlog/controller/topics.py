@@ -23,7 +23,8 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC, NO_BROKER
+from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC
+from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.configs import warnings_of
 from raftlog.controller.decisions import BatchLimit, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits, check_topic_name
@@ -67,10 +68,12 @@ def decide_create_topics(
     config: NodeConfig,
     random: Random,
     index: PartitionIndex,
+    availability: BrokerAvailability,
     cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Create topics; with `validate_only`, return what would happen. A repeated request gets the same answer."""
-    placement, bounds = ReplicaPlacer(image, random, index, cordoned), MetadataLimits(image, config)
+    placement = ReplicaPlacer(image, random, index, availability, cordoned)
+    bounds = MetadataLimits(image, config)
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     events: list[LogEvent] = []
@@ -126,7 +129,7 @@ def _plan(
         assignments = _automatic(topic, config, placement, bounds)
     bounds.add_topic(topic.name, assignments, configs)
     topic_id = topic.topic_id or random_uuid(random)
-    partitions = _partition_records(image, topic_id, assignments)
+    partitions = _partition_records(image, topic_id, assignments, placement)
     records: tuple[Record, ...] = (
         TopicCreated(topic.name, topic_id),
         *(ConfigChanged("topic", topic.name, key, value) for key, value in sorted(configs.items())),
@@ -214,18 +217,20 @@ def _in_service(image: MetadataImage, replicas: tuple[int, ...]) -> tuple[int, .
 
 
 def _partition_records(
-    image: MetadataImage, topic_id: UUID, assignments: list[tuple[int, ...]], first: int = 0
+    image: MetadataImage,
+    topic_id: UUID,
+    assignments: list[tuple[int, ...]],
+    placement: ReplicaPlacer,
+    *,
+    first: int = 0,
 ) -> list[PartitionCreated]:
-    in_service: dict[tuple[int, ...], tuple[int, ...]] = {}
+    elected: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
     records = []
     for index, replicas in enumerate(assignments, first):
-        isr = in_service.get(replicas)
-        if isr is None:
-            isr = in_service[replicas] = _in_service(image, replicas)
-        undrained = [
-            each for each in isr if not image.brokers[each].draining and each not in image.decommissions
-        ]
-        leader = next(iter(undrained or isr), NO_BROKER)
+        if replicas not in elected:
+            isr = _in_service(image, replicas)
+            elected[replicas] = isr, elect_leader(replicas, isr, placement.availability)
+        isr, leader = elected[replicas]
         records.append(PartitionCreated(topic_id, index, replicas, isr, leader))
     return records
 
@@ -283,10 +288,12 @@ def decide_create_partitions(
     config: NodeConfig,
     random: Random,
     index: PartitionIndex,
+    availability: BrokerAvailability,
     cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Add partitions to topics; with `validate_only`, return what would happen."""
-    placement, bounds = ReplicaPlacer(image, random, index, cordoned), MetadataLimits(image, config)
+    placement = ReplicaPlacer(image, random, index, availability, cordoned)
+    bounds = MetadataLimits(image, config)
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     results: dict[str, TopicResult] = {}
@@ -334,4 +341,4 @@ def _grown(
         assignments = list(wanted.assignments)
         _check_assignments(image, assignments, factor, placement)
     bounds.add_partitions(assignments)
-    return _partition_records(image, topic.topic_id, assignments, present)
+    return _partition_records(image, topic.topic_id, assignments, placement, first=present)

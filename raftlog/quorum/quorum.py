@@ -458,8 +458,9 @@ class Quorum:
         return self.own_move is not None or (may_be_truncated and self.node_id in self.configured)
 
     def why_no_leader(self) -> str | None:
-        """Return why this voter has no leader, as far as the directories of voters explain it."""
-        return None if self._driver is None else self._driver.voters.why_no_leader()
+        """Return why this voter has no leader, as far as the directories of voters, or a refused link, explain it."""
+        reason = None if self._driver is None else self._driver.voters.why_no_leader()
+        return reason if self._links is None else reason or self._links.why_refused()
 
     # -- channels ------------------------------------------------------------------------
 

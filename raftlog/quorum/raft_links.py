@@ -354,10 +354,16 @@ class RaftLinks:
                     wait = 1.0
                 continue
             except OSError:
+                self._complaints.pop(peer, None)
                 continue
             self._complaints.pop(peer, None)
             if self._take_over(channel):
                 return
+
+    def why_refused(self) -> str | None:
+        """Return why links with peers are refused; None if none is."""
+        reasons = (f"node {peer}: {reason}" for peer, reason in sorted(self._complaints.items()))
+        return "; ".join(reasons) or None
 
     def _complain(self, peer: int, reason: str) -> None:
         if self._complaints.get(peer) != reason:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raftlog.controller.broker_availability import availability_of
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.replica_placer import ReplicaPlacer
 from raftlog.metadata.image import BrokerState, MetadataImage
@@ -26,7 +27,7 @@ def image_of(racks: list[str | None], fenced: frozenset[int] = frozenset()) -> M
 
 
 def placer(image: MetadataImage, seed: int) -> ReplicaPlacer:
-    return ReplicaPlacer(image, Random(seed), PartitionIndex())
+    return ReplicaPlacer(image, Random(seed), PartitionIndex(), availability_of(image))
 
 
 @given(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume
-from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller import replica_placer
+from raftlog.controller.broker_availability import BrokerAvailability, availability_of
 from raftlog.controller.broker_liveness import BrokerLiveness
+from raftlog.controller.partition_index import PartitionIndex
+from raftlog.metadata.image import MetadataImage
 from raftlog_chaos.scenarios.full_disk import full_disk
 from tests.planted.plant import Plant
 
@@ -37,9 +43,26 @@ def elect_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerAvailability, "without_room", lambda availability, broker_ids: availability)
 
 
+def let_it_lead_new_partitions(patch: pytest.MonkeyPatch) -> None:
+    """New partitions are led by any broker that the metadata does not name as drained."""
+    place = replica_placer.ReplicaPlacer.__init__
+
+    def place_by_the_image(
+        placer: replica_placer.ReplicaPlacer,
+        image: MetadataImage,
+        random: Random,
+        index: PartitionIndex,
+        *stand: Any,
+    ) -> None:
+        place(placer, image, random, index, availability_of(image), *stand[1:])
+
+    patch.setattr(replica_placer.ReplicaPlacer, "__init__", place_by_the_image)
+
+
 PLANTS = [
     Plant("full-disk-not-reported", "full disk", full_disk, keep_it_to_oneself, 4.0),
     Plant("full-disk-only-noted", "full disk", full_disk, note_it_and_do_nothing, 4.0),
     Plant("full-disk-elected", "full disk", full_disk, elect_it_all_the_same, 4.0),
+    Plant("full-disk-leads-new-topics", "full disk", full_disk, let_it_lead_new_partitions, 4.0),
     Plant("room-never-believed", "full disk: room", full_disk, never_believe_in_room, 4.0),
 ]

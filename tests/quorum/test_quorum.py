@@ -15,6 +15,7 @@ from raftlog.quorum import core, raft_links, wal
 from raftlog.quorum.handshake_messages import Introduced
 from raftlog.quorum.messages import MessageSizes
 from raftlog.quorum.proposals import MAX_UNCOMMITTED_BATCHES
+from raftlog.quorum.quorum import CUT_OFF
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, QuorumCluster
 from raftlog_chaos.simulator import SimLoop, hosts, simulate
@@ -594,5 +595,26 @@ def test_only_voters_join_the_quorum() -> None:
             "a copy of a node with links to nobody hears that it is one"
         )
         assert links.refusal_reason(Introduced(3)) is None
+
+    run_scenario(script)
+
+
+def test_a_node_without_a_leader_says_who_refuses_it() -> None:
+    """A copy of a running node hears why its links are refused, and its readiness says so, until one is accepted."""
+
+    async def script(cluster: QuorumCluster) -> None:
+        await cluster.leader()
+        alone = cluster.nodes[3]
+        for other in (1, 2):
+            cluster.nodes[other].refuse_nodes(True)
+        await asyncio.sleep(10)
+        assert alone.why_no_leader() == "; ".join(
+            f"node {each}: refused by the peer: {CUT_OFF}" for each in (1, 2)
+        )
+        for other in (1, 2):
+            cluster.nodes[other].refuse_nodes(False)
+        await cluster.leader()
+        await asyncio.sleep(10)
+        assert alone.why_no_leader() is None
 
     run_scenario(script)

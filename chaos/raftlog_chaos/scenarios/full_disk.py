@@ -1,7 +1,7 @@
 """A leader's log directories run out of space: other nodes lead in its place, and it returns later.
 
-Its leaderships move once, although preferred leaders are elected all the while. The metadata is on another disk: a
-voter with a full journal falls silent, and that alone would move its leaderships.
+Its leaderships move once, although preferred leaders are elected all the while, and it leads no new partition. The
+metadata is on another disk: a voter with a full journal falls silent, and that alone would move its leaderships.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 LOGS: Final = "/data/logs"
 METADATA: Final = "/data/metadata"
@@ -28,6 +29,9 @@ GIVEN_AWAY_S: Final = 5.0
 ELECTIONS: Final = 3
 """Most elections of one partition while a disk is full: the lead goes, and perhaps once more where a node was late."""
 
+NEW_TOPIC: Final = "made-meanwhile"
+NEW_PARTITIONS: Final = 6
+
 
 async def full_disk(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Fill the disk of a leader for some virtual seconds, and make room again. Raises AssertionError."""
@@ -42,6 +46,11 @@ async def full_disk(loop: SimLoop, seconds: float = 4.0) -> Report:
     disk = scene.cluster.nodes[full].host.disk
     disk.fill(LOGS)
     await scene.cluster.until(lambda: full not in _leaders(scene), GIVEN_AWAY_S, "leaderships given away")
+    await create_topic(
+        Client("admin", scene.cluster.bootstrap, timeout_s=5.0), NEW_TOPIC, partitions=NEW_PARTITIONS
+    )
+    led = _leaders(scene, NEW_TOPIC, NEW_PARTITIONS)
+    assert led and full not in led, f"node {full} leads a new partition, and its disk is full"
     end = loop.time() + seconds
     while loop.time() < end:
         await _all_served(scene, full)
@@ -54,8 +63,8 @@ async def full_disk(loop: SimLoop, seconds: float = 4.0) -> Report:
     return await scene.end()
 
 
-def _leaders(scene: Choreography) -> set[int]:
-    states = [scene.cluster.state(TOPIC, index) for index in range(PARTITIONS)]
+def _leaders(scene: Choreography, topic: str = TOPIC, partitions: int = PARTITIONS) -> set[int]:
+    states = [scene.cluster.state(topic, index) for index in range(partitions)]
     return {state.leader for state in states if state is not None}
 
 
