@@ -101,7 +101,7 @@ def write_checksums(
 ) -> None:
     """Write the checksums of a file's content. The file itself stays: a durable file is not risked to cover it.
 
-    The other arguments are those of `write_checked`. Raise OSError.
+    For the other arguments see `write_checked`. Raise OSError.
     """
     checksums = [_checksum(content)]
     before, current = _read_checksums(disk, path), _read(disk, path)

@@ -184,7 +184,7 @@ ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     ),
     AlterReassignments: ControllerRequest(
         lambda image, request, given: reassignment.decide_alter_reassignments(
-            image, request, availability=given.availability, config=given.config, cordoned=given.cordoned
+            image, request, availability=given.availability, config=given.config
         ),
         "reassigned",
         after_retry=_reassignments_cancelled,

@@ -15,7 +15,8 @@ class BrokerAvailability(NamedTuple):
     `alive`: unfenced, with a heartbeat. `suspected`: unfenced, but its connection is lost or it has not come to a new
     controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: being drained of its leaderships, in
     addition to any of these; decommissioned brokers, and brokers with a full disk, count too. `disk_lost`: without the
-    records of a lost disk, as far as they are not in sync since.
+    records of a lost disk, as far as they are not in sync since. `cordoned`: with log directories that are all
+    cordoned, as they report; the image may name others.
     """
 
     alive: frozenset[int]
@@ -23,6 +24,7 @@ class BrokerAvailability(NamedTuple):
     shutting_down: frozenset[int]
     draining: frozenset[int] = frozenset()
     disk_lost: frozenset[int] = frozenset()
+    cordoned: frozenset[int] = frozenset()
 
     def with_suspected(self, broker_ids: Set[int]) -> BrokerAvailability:
         """Return the availability with every live broker of `broker_ids` suspected."""
@@ -46,11 +48,11 @@ class BrokerAvailability(NamedTuple):
         """Return the availability with `broker_id` unfenced."""
         return self._replace(alive=self.alive | {broker_id})
 
-    def without_room(self, broker_ids: Set[int]) -> BrokerAvailability:
-        """Return the availability in which these brokers lead only what no other broker can lead: their disks are
-        full.
+    def with_reported(self, *, full: frozenset[int], cordoned: frozenset[int]) -> BrokerAvailability:
+        """Return the availability with brokers that report a full disk: they lead only what no other broker can lead.
+        Those with `cordoned` log directories get no replicas.
         """
-        return self._replace(draining=self.draining | broker_ids)
+        return self._replace(draining=self.draining | full, cordoned=cordoned)
 
     def with_draining(self, broker_id: int, draining: bool) -> BrokerAvailability:
         """Return the availability with `broker_id` drained, or not."""

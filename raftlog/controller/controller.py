@@ -319,10 +319,11 @@ class Controller:
             self._registered = registered
             self._undoubted = availability_of(image)
             self._doubts = ()
-        doubts = self._soft.suspected, self._soft.without_room, self._fencing
+        soft = self._soft
+        doubts = soft.suspected, soft.without_room, soft.cordoned, self._fencing
         if doubts != self._doubts:
-            self._doubts, (suspected, full, fencing) = doubts, doubts
-            stand = self._undoubted.with_suspected(suspected).without_room(full)
+            self._doubts, (suspected, full, cordoned, fencing) = doubts, doubts
+            stand = self._undoubted.with_suspected(suspected).with_reported(full=full, cordoned=cordoned)
             self._stand = stand.with_fenced(fencing)
         return self._stand
 
@@ -401,7 +402,6 @@ class Controller:
             self.features,
             self.levels_of_voters,
             min_insync_rule(image, self._config),
-            self._soft.cordoned,
         )
 
     def _on_heartbeat(
@@ -487,11 +487,8 @@ class Controller:
     def _move_off_decommissioned(self, now: float) -> None:
         from raftlog.controller import decommissions
 
-        cordoned = self._soft.cordoned
         self._decide(
-            lambda image: decommissions.decide_moves(
-                image, **self._circumstances(image, now).rules, cordoned=cordoned
-            ),
+            lambda image: decommissions.decide_moves(image, **self._circumstances(image, now).rules),
             causes=tuple(Cause("decommissioning", each) for each in self._runner.tail.decommissions),
         )
 

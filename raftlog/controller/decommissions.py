@@ -109,12 +109,8 @@ def decide_moves(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
-    cordoned: Set[int] = frozenset(),
 ) -> Decision:
-    """Begin the next moves off decommissioned brokers, or unregister one that is empty.
-
-    `cordoned`: the brokers that report so.
-    """
+    """Begin the next moves off decommissioned brokers, or unregister one that is empty."""
     for broker_id in sorted(image.decommissions):
         if not index.at(image).replicas[broker_id]:
             request = UnregisterBroker(broker_id)
@@ -123,7 +119,7 @@ def decide_moves(
             )
             event = LogEvent("info", "broker_decommissioned", {"broker_id": broker_id})
             return decision._replace(effects=(*decision.effects, event))
-    plan = MovePlan(image, availability, index, cordoned)
+    plan = MovePlan(image, availability, index)
     records: list[PartitionChanged] = []
     moved: list[str] = []
     for name in chain(plan.lost_their_target(), plan.next_in_turn()):
@@ -140,16 +136,10 @@ def decide_moves(
 class MovePlan:
     """The moves off decommissioned brokers that may begin now."""
 
-    def __init__(
-        self,
-        image: MetadataImage,
-        availability: BrokerAvailability,
-        index: PartitionIndex,
-        cordoned: Set[int] = frozenset(),
-    ) -> None:
+    def __init__(self, image: MetadataImage, availability: BrokerAvailability, index: PartitionIndex) -> None:
         self._image = image
         self._availability = availability
-        self._may_hold_new = availability.alive - cordoned_brokers(image, cordoned)
+        self._may_hold_new = availability.alive - cordoned_brokers(image, availability.cordoned)
         self._index = index.at(image)
         self._leaving: Mapping[int, int] = image.decommissions
         self._replicas = Counter(index.replicas)

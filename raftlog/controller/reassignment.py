@@ -8,7 +8,7 @@ the first reassignment. `complete_reassignment` ends it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from raftlog.base.config import NodeConfig
@@ -56,10 +56,9 @@ def decide_alter_reassignments(
     *,
     availability: BrokerAvailability,
     config: NodeConfig,
-    cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Begin, replace or cancel reassignments; a change without new replicas completes in the same batch."""
-    closed = closed_brokers(image, cordoned)
+    closed = closed_brokers(image, availability.cordoned)
     bounds = MetadataLimits(image, config)
     times = Counter((each.topic, each.partition) for each in request.reassignments)
     records: list[PartitionChanged] = []

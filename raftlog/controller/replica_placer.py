@@ -51,17 +51,12 @@ class ReplicaPlacer:
     """Places the partitions of one request; placed replicas count as load for the next."""
 
     def __init__(
-        self,
-        image: MetadataImage,
-        random: Random,
-        index: PartitionIndex,
-        availability: BrokerAvailability,
-        cordoned: Set[int] = frozenset(),
+        self, image: MetadataImage, random: Random, index: PartitionIndex, availability: BrokerAvailability
     ) -> None:
         self._random = random.random
         self.availability = availability
         """Says which brokers shall not lead, such as those with a full disk: the image does not know them all."""
-        self.closed = closed_brokers(image, cordoned)
+        self.closed = closed_brokers(image, availability.cordoned)
         """The brokers that get no new replicas, and why."""
         self._loads = {
             broker.broker_id: _Load(broker, draining=broker.broker_id in availability.draining)

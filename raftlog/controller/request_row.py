@@ -42,15 +42,13 @@ class PlacementRules(TypedDict):
     random: Random
     index: PartitionIndex
     availability: BrokerAvailability
-    cordoned: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
     """The controller's state that decisions need. `wall_clock_ms` is its clock, for delegation tokens.
 
-    `has_valid_session(broker_id)`: whether the broker's last heartbeat is younger than its session timeout. `cordoned`:
-    the brokers that report that all their log directories are.
+    `has_valid_session(broker_id)`: whether the broker's last heartbeat is younger than its session timeout.
     """
 
     config: NodeConfig
@@ -63,7 +61,6 @@ class Circumstances:
     features: tuple[SupportedFeature, ...]
     levels_of_voters: Callable[[], VoterLevels]
     min_insync: MinInsync | None
-    cordoned: frozenset[int]
 
     @property
     def rules(self) -> UpdateRules:
@@ -76,7 +73,6 @@ class Circumstances:
             "random": self.random,
             "index": self.index,
             "availability": self.availability,
-            "cordoned": self.cordoned,
         }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
@@ -69,10 +69,9 @@ def decide_create_topics(
     random: Random,
     index: PartitionIndex,
     availability: BrokerAvailability,
-    cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Create topics; with `validate_only`, return what would happen. A repeated request gets the same answer."""
-    placement = ReplicaPlacer(image, random, index, availability, cordoned)
+    placement = ReplicaPlacer(image, random, index, availability)
     bounds = MetadataLimits(image, config)
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
@@ -289,10 +288,9 @@ def decide_create_partitions(
     random: Random,
     index: PartitionIndex,
     availability: BrokerAvailability,
-    cordoned: Set[int] = frozenset(),
 ) -> Decision:
     """Add partitions to topics; with `validate_only`, return what would happen."""
-    placement = ReplicaPlacer(image, random, index, availability, cordoned)
+    placement = ReplicaPlacer(image, random, index, availability)
     bounds = MetadataLimits(image, config)
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []

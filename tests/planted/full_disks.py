@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -40,7 +39,7 @@ def note_it_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def elect_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
     """The controller knows of the full disk, and elects the broker as any other."""
-    patch.setattr(BrokerAvailability, "without_room", lambda availability, broker_ids: availability)
+    patch.setattr(BrokerAvailability, "with_reported", lambda availability, **reported: availability)
 
 
 def let_it_lead_new_partitions(patch: pytest.MonkeyPatch) -> None:
@@ -52,9 +51,9 @@ def let_it_lead_new_partitions(patch: pytest.MonkeyPatch) -> None:
         image: MetadataImage,
         random: Random,
         index: PartitionIndex,
-        *stand: Any,
+        availability: BrokerAvailability,
     ) -> None:
-        place(placer, image, random, index, availability_of(image), *stand[1:])
+        place(placer, image, random, index, availability_of(image))
 
     patch.setattr(replica_placer.ReplicaPlacer, "__init__", place_by_the_image)
 

@@ -110,7 +110,7 @@ def keep_the_log(patch: pytest.MonkeyPatch) -> None:
 def unregister_before_it_is_empty(patch: pytest.MonkeyPatch) -> None:
     """A decommissioned broker is unregistered once it leads nothing, though it still has replicas."""
 
-    def moves(image: MetadataImage, *, cordoned: object, **given: Any) -> Decision:
+    def moves(image: MetadataImage, **given: Any) -> Decision:
         broker_id = next(iter(image.decommissions))
         return brokers.decide_unregister(image, UnregisterBroker(broker_id), **given)
 
