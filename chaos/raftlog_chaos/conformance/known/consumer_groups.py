@@ -85,6 +85,16 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
+        "**A member that reports another rack** begins an epoch, since the assignor `uniform` prefers partitions with "
+        "a replica in it. Kafka's does not use it.",
+        "consumer-groups/heartbeat/a?rack",
+        path="answer.member_epoch",
+        kafka="first+0",
+        raftlog="first+1",
+        ends=True,
+    ),
+    Known(
+        "by design",
         "**A group that becomes classic** shows what its members had, until its rebalance ends. Kafka shows what they "
         "would have had next.",
         "migration/the-last-consumer-that-leaves",
