@@ -11,14 +11,16 @@ from raftlog.cli.target import Target
 from raftlog.client.producer import ALL, Producer
 from raftlog.records.batch import new_record
 from raftlog.testing.cluster import Cluster
+from tests.pipeline.topics import Topics
 
 
 @pytest.mark.spark
-def test_a_record_whose_headers_cannot_be_read_is_named(cluster: Cluster) -> None:
+def test_a_record_whose_headers_cannot_be_read_is_named(cluster: Cluster, topics: Topics) -> None:
     """The library reports a SystemError without a place. The record before it is read."""
     from raftlog.pipeline.fetch import UnreadableHeaders, _headers
 
     topic, target = "hostile-headers", Target(cluster.bootstrap_servers)
+    topics.make(topic)
     producer = Producer(target.cluster, topic, acks=ALL, codec=0, idempotent=True)
     for name in (b"trace", b"\xff"):
         header = (name.decode(errors="surrogateescape"), b"\xff")
