@@ -14,9 +14,9 @@ class BrokerAvailability(NamedTuple):
 
     `alive`: unfenced, with a heartbeat. `suspected`: unfenced, but its connection is lost or it has not come to a new
     controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: being drained of its leaderships, in
-    addition to any of these; decommissioned brokers, and brokers with a full disk, count too. `disk_lost`: without the
-    records of a lost disk, as far as they are not in sync since. `cordoned`: with log directories that are all
-    cordoned, as they report; the image may name others.
+    addition to any of these; decommissioned brokers, and brokers with a `full` disk, count too. `disk_lost`:
+    without the records of a lost disk, as far as they are not in sync since. `cordoned`: with cordoned log
+    directories alone, as they report; the image may name others.
     """
 
     alive: frozenset[int]
@@ -24,6 +24,7 @@ class BrokerAvailability(NamedTuple):
     shutting_down: frozenset[int]
     draining: frozenset[int] = frozenset()
     disk_lost: frozenset[int] = frozenset()
+    full: frozenset[int] = frozenset()
     cordoned: frozenset[int] = frozenset()
 
     def with_suspected(self, broker_ids: Set[int]) -> BrokerAvailability:
@@ -48,15 +49,16 @@ class BrokerAvailability(NamedTuple):
         """Return the availability with `broker_id` unfenced."""
         return self._replace(alive=self.alive | {broker_id})
 
-    def with_reported(self, *, full: frozenset[int], cordoned: frozenset[int]) -> BrokerAvailability:
-        """Return the availability with brokers that report a full disk: they lead only what no other broker can lead.
-        Those with `cordoned` log directories get no replicas.
+    def with_reports(self, *, full: frozenset[int], cordoned: frozenset[int]) -> BrokerAvailability:
+        """Return the availability with what brokers report.
+
+        A broker with a full disk leads only what no other can. Cordoned brokers get no new replicas.
         """
-        return self._replace(draining=self.draining | full, cordoned=cordoned)
+        return self._replace(draining=self.draining | full, full=full, cordoned=cordoned)
 
     def with_draining(self, broker_id: int, draining: bool) -> BrokerAvailability:
-        """Return the availability with `broker_id` drained, or not."""
-        rest = self.draining - {broker_id}
+        """Return the availability with `broker_id` drained, or not; a full disk counts as a drain all the same."""
+        rest = (self.draining - {broker_id}) | self.full
         return self._replace(draining=rest | {broker_id} if draining else rest)
 
     def with_shutting_down(self, broker_id: int) -> BrokerAvailability:

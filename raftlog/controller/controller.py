@@ -323,7 +323,7 @@ class Controller:
         doubts = soft.suspected, soft.without_room, soft.cordoned, self._fencing
         if doubts != self._doubts:
             self._doubts, (suspected, full, cordoned, fencing) = doubts, doubts
-            stand = self._undoubted.with_suspected(suspected).with_reported(full=full, cordoned=cordoned)
+            stand = self._undoubted.with_suspected(suspected).with_reports(full=full, cordoned=cordoned)
             self._stand = stand.with_fenced(fencing)
         return self._stand
 

@@ -92,8 +92,9 @@ def decide_drain(
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
+    drained = request.draining or broker.broker_id in image.decommissions
     updates = update_all_partitions(
-        image, availability.with_draining(broker.broker_id, request.draining), unclean, index=index
+        image, availability.with_draining(broker.broker_id, drained), unclean, index=index
     )
     records: tuple[Record, ...] = updates.records
     effects: tuple[object, ...] = updates.events

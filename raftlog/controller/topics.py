@@ -23,8 +23,8 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC
-from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
+from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC, NO_BROKER
+from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.configs import warnings_of
 from raftlog.controller.decisions import BatchLimit, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits, check_topic_name
@@ -228,7 +228,8 @@ def _partition_records(
     for index, replicas in enumerate(assignments, first):
         if replicas not in elected:
             isr = _in_service(image, replicas)
-            elected[replicas] = isr, elect_leader(replicas, isr, placement.availability)
+            undrained = [each for each in isr if each not in placement.availability.draining]
+            elected[replicas] = isr, next(iter(undrained or isr), NO_BROKER)
         isr, leader = elected[replicas]
         records.append(PartitionCreated(topic_id, index, replicas, isr, leader))
     return records

@@ -354,16 +354,14 @@ class RaftLinks:
                     wait = 1.0
                 continue
             except OSError:
-                self._complaints.pop(peer, None)
                 continue
-            self._complaints.pop(peer, None)
             if self._take_over(channel):
                 return
 
     def why_refused(self) -> str | None:
-        """Return why links with peers are refused; None if none is."""
-        reasons = (f"node {peer}: {reason}" for peer, reason in sorted(self._complaints.items()))
-        return "; ".join(reasons) or None
+        """Return why links were refused when they were last tried, for the peers without one; None if none was."""
+        refused = self._complaints.keys() & {*self._voters.peers} - self._channels.keys()
+        return "; ".join(f"node {each}: {self._complaints[each]}" for each in sorted(refused)) or None
 
     def _complain(self, peer: int, reason: str) -> None:
         if self._complaints.get(peer) != reason:
@@ -395,6 +393,7 @@ class RaftLinks:
             self._on_down(peer)
             self._claims.on_lost(peer)
         self._channels[peer] = channel
+        self._complaints.pop(peer, None)
         self._voters.linked[peer] = channel.peer.directory_id
         self._voters.incarnations[peer] = channel.peer.incarnation
         self._unheard.add(peer)

@@ -155,7 +155,7 @@ def load(
     for segment in contents.segments:
         segment.epochs = contents.epochs
     if unchecked_ok and topic_id is not None:
-        _upgrade(disk, directory, topic_id, sync=was_synced)
+        _upgrade(disk, directory, sync=was_synced)
     return contents
 
 
@@ -165,7 +165,7 @@ def _make(
     """Make the folder of a new log. It cannot hold any of the files that `load` looks for."""
     disk.mkdir(directory)
     if topic_id is not None:
-        _write_topic_id(disk, directory, topic_id)
+        _write_topic_id(disk, directory, topic_id, sync=False)
     segment = Segment(disk, directory, base_offset=0, create=True, now_ms=now_ms)
     segment.index_interval_bytes = config.index_interval_bytes
     contents = LoadedLog([segment], 0, TruncationMark(disk, directory), topic_id=topic_id)
@@ -195,22 +195,23 @@ def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs
     )
 
 
-def _upgrade(disk: Disk, directory: str, topic_id: UUID, *, sync: bool) -> None:
+def _upgrade(disk: Disk, directory: str, *, sync: bool) -> None:
     """Give the files of an older raftlog their checksums; partition.metadata, which stands for all, comes last.
 
-    A folder that was new at a power cut may look the same. Its files may be durable, so none is rewritten.
+    A folder that was new at a power cut may lack checksums too. Its files may be durable, so only checksums are
+    written.
     """
     for name in (EPOCH_CHECKPOINT, DAMAGE_MARK, TRUNCATION_MARK):
         path = f"{directory}/{name}"
         if disk.exists(path):
             write_checksums(disk, path, disk.read_file(path), copy=name != EPOCH_CHECKPOINT)
-    path, content = f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id)
-    write_checksums(disk, path, content, sync=sync, copy=True)
+    path = f"{directory}/{PARTITION_METADATA}"
+    write_checksums(disk, path, disk.read_file(path), sync=sync, copy=True)
 
 
-def _write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
+def _write_topic_id(disk: Disk, directory: str, topic_id: UUID, *, sync: bool) -> None:
     content = encode_partition_metadata(topic_id)
-    write_checked(disk, f"{directory}/{PARTITION_METADATA}", content, sync=False, copy=True)
+    write_checked(disk, f"{directory}/{PARTITION_METADATA}", content, sync=sync, copy=True)
 
 
 def _finish_changes(disk: Disk, directory: str, *, unchecked_ok: bool) -> tuple[TruncationMark, list[str]]:
@@ -246,7 +247,7 @@ def _identify(disk: Disk, directory: str, topic_id: UUID | None, *, unsynced: bo
         except ValueError:
             _log.warning("partition_metadata_unreadable", directory=directory)
     if found is None and topic_id is not None:
-        _write_topic_id(disk, directory, topic_id)
+        _write_topic_id(disk, directory, topic_id, sync=not unsynced)
         return topic_id
     if topic_id is not None and found != topic_id:
         raise InconsistentTopicId(f"{directory} belongs to topic id {found}, not {topic_id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raftlog.metadata.controller_api import CreatePartitions, DrainBroker, NewPartitions
 from tests.controller.controller_cluster import ControllerCluster
 
 pytestmark = pytest.mark.brokers(1, 2, 3, controllers=2, t=((1, 2, 3),))
@@ -62,3 +63,31 @@ def test_it_leads_when_the_last_other_is_gone(controllers: ControllerCluster) ->
     for broker_id in (2, 3):
         controllers.die(broker_id)
     assert controllers.partition("t").leader == 1
+
+
+def test_it_leads_no_new_partition(controllers: ControllerCluster) -> None:
+    """Neither one that is placed nor one that is assigned; it is in sync, as its log has everything."""
+    controllers.heartbeat(1, lacks_room=True)
+    controllers.create("placed", 6, 3)
+    assert {each.leader for each in controllers.image.topics["placed"].partitions} == {2, 3}
+    controllers.assign("assigned", (1, 2, 3))
+    grown = NewPartitions("assigned", 2, ((1, 3, 2),))
+    controllers.ask(CreatePartitions((grown,)))
+    first, second = controllers.image.topics["assigned"].partitions
+    assert (first.leader, first.isr, second.leader, second.isr) == (2, (1, 2, 3), 3, (1, 3, 2))
+
+
+def test_it_leads_a_new_partition_that_no_other_can(controllers: ControllerCluster) -> None:
+    """A refused record is better than none that can be read."""
+    controllers.heartbeat(1, lacks_room=True)
+    controllers.assign("alone", (1,))
+    assert controllers.partition("alone").leader == 1
+
+
+def test_the_end_of_a_drain_leads_nothing_back_to_a_full_disk(controllers: ControllerCluster) -> None:
+    """Nor does it where every other replica is drained as well, or the broker is being decommissioned."""
+    controllers.heartbeat(1, lacks_room=True)
+    for broker_id in (1, 3):
+        controllers.ask(DrainBroker(broker_id, True))
+    controllers.ask(DrainBroker(1, False))
+    assert controllers.partition("t").leader == 2

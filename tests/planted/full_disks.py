@@ -39,7 +39,7 @@ def note_it_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def elect_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
     """The controller knows of the full disk, and elects the broker as any other."""
-    patch.setattr(BrokerAvailability, "with_reported", lambda availability, **reported: availability)
+    patch.setattr(BrokerAvailability, "with_reports", lambda availability, **reports: availability)
 
 
 def let_it_lead_new_partitions(patch: pytest.MonkeyPatch) -> None:

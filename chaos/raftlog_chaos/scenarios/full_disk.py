@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from raftlog.base.types import NO_BROKER
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
@@ -50,7 +51,8 @@ async def full_disk(loop: SimLoop, seconds: float = 4.0) -> Report:
         Client("admin", scene.cluster.bootstrap, timeout_s=5.0), NEW_TOPIC, partitions=NEW_PARTITIONS
     )
     led = _leaders(scene, NEW_TOPIC, NEW_PARTITIONS)
-    assert led and full not in led, f"node {full} leads a new partition, and its disk is full"
+    assert full not in led, f"node {full} leads a new partition, and its disk is full"
+    assert led and NO_BROKER not in led, "a new partition has no leader"
     end = loop.time() + seconds
     while loop.time() < end:
         await _all_served(scene, full)
