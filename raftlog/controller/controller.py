@@ -134,9 +134,9 @@ class Controller:
         self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
         self._registered: tuple[Mapping[int, BrokerState], Mapping[int, int]] = ({}, {})
-        self._doubts: tuple[frozenset[int], ...] = ()
-        self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
-        """The brokers' availability, without and with the suspicions of `_doubts`."""
+        self._soft_state: tuple[frozenset[int], ...] = ()
+        self._recorded_stand = self._stand = availability_of(EMPTY_IMAGE)
+        """The brokers' availability, as in the metadata and with `_soft_state`."""
         self._connected: set[int] = set()
         self._fencing: frozenset[int] = frozenset()
         """The brokers that pending decisions fence; a new object after each change."""
@@ -317,13 +317,13 @@ class Controller:
         registered = image.brokers, image.decommissions
         if registered[0] is not self._registered[0] or registered[1] is not self._registered[1]:
             self._registered = registered
-            self._undoubted = availability_of(image)
-            self._doubts = ()
+            self._recorded_stand = availability_of(image)
+            self._soft_state = ()
         soft = self._soft
-        doubts = soft.suspected, soft.without_room, soft.cordoned, self._fencing
-        if doubts != self._doubts:
-            self._doubts, (suspected, full, cordoned, fencing) = doubts, doubts
-            stand = self._undoubted.with_suspected(suspected).with_reports(full=full, cordoned=cordoned)
+        soft_state = soft.suspected, soft.without_room, soft.cordoned, self._fencing
+        if soft_state != self._soft_state:
+            self._soft_state, (suspected, full, cordoned, fencing) = soft_state, soft_state
+            stand = self._recorded_stand.with_suspected(suspected).with_reports(full=full, cordoned=cordoned)
             self._stand = stand.with_fenced(fencing)
         return self._stand
 
@@ -415,7 +415,7 @@ class Controller:
                 self._sweep(Cause("disk_full" if request.lacks_room else "disk_has_room", request.broker_id))
             self._soft.note_cordoned(request.broker_id, cordoned=request.cordoned)
             self._clocks.note(request.broker_id, request.wall_clock_ms, request.clock_state, now)
-        return lambda reply: answer(self._clocks.added_to(reply, request.broker_id, self._undoubted))
+        return lambda reply: answer(self._clocks.added_to(reply, request.broker_id, self._recorded_stand))
 
     # --- liveness
 
@@ -471,7 +471,7 @@ class Controller:
 
     def compare_clocks(self, wall_clock_ms: int, now: float) -> OtherClocks:
         """Return the brokers' clocks, compared with a clock that is not a broker's."""
-        return self._clocks.compared_with(wall_clock_ms, now, self._undoubted)
+        return self._clocks.compared_with(wall_clock_ms, now, self._recorded_stand)
 
     def _remove_expired_tokens(self) -> None:
         if not self._runner.tail.tokens or self.ages is None:

@@ -55,7 +55,7 @@ class ReplicaPlacer:
     ) -> None:
         self._random = random.random
         self.availability = availability
-        """Says which brokers shall not lead, such as those with a full disk: the image does not know them all."""
+        """The controller's view of the brokers: the image does not name those with a full disk."""
         self.closed = closed_brokers(image, availability.cordoned)
         """The brokers that get no new replicas, and why."""
         self._loads = {

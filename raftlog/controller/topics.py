@@ -223,7 +223,7 @@ def _partition_records(
     *,
     first: int = 0,
 ) -> list[PartitionCreated]:
-    elected: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}
+    elected: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = {}  # the ISR and the leader of replicas
     records = []
     for index, replicas in enumerate(assignments, first):
         if replicas not in elected:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.metadata.controller_api import CreatePartitions, DrainBroker, NewPartitions
+from raftlog.metadata.controller_api import CreatePartitions, DecommissionBroker, DrainBroker, NewPartitions
 from tests.controller.controller_cluster import ControllerCluster
 
 pytestmark = pytest.mark.brokers(1, 2, 3, controllers=2, t=((1, 2, 3),))
@@ -69,7 +69,8 @@ def test_it_leads_no_new_partition(controllers: ControllerCluster) -> None:
     """Neither one that is placed nor one that is assigned; it is in sync, as its log has everything."""
     controllers.heartbeat(1, lacks_room=True)
     controllers.create("placed", 6, 3)
-    assert {each.leader for each in controllers.image.topics["placed"].partitions} == {2, 3}
+    for each in controllers.image.topics["placed"].partitions:
+        assert each.leader == each.replicas[0] != 1, "nor does it come to lead it by an election later"
     controllers.assign("assigned", (1, 2, 3))
     grown = NewPartitions("assigned", 2, ((1, 3, 2),))
     controllers.ask(CreatePartitions((grown,)))
@@ -85,9 +86,23 @@ def test_it_leads_a_new_partition_that_no_other_can(controllers: ControllerClust
 
 
 def test_the_end_of_a_drain_leads_nothing_back_to_a_full_disk(controllers: ControllerCluster) -> None:
-    """Nor does it where every other replica is drained as well, or the broker is being decommissioned."""
+    """Though every replica counts as drained then, the leader stays."""
     controllers.heartbeat(1, lacks_room=True)
-    for broker_id in (1, 3):
+    for broker_id in (1, 3, 2):
         controllers.ask(DrainBroker(broker_id, True))
+    assert controllers.partition("t").leader == 2
+    controllers.ask(DrainBroker(1, False))
+    assert controllers.partition("t").leader == 2
+
+
+@pytest.mark.brokers(1, 2, 3, 4, controllers=2, t=((1, 2, 3),))
+def test_the_end_of_a_drain_leads_nothing_back_to_a_broker_that_leaves(
+    controllers: ControllerCluster,
+) -> None:
+    """A decommission drains as well, and goes on."""
+    controllers.ask(DecommissionBroker(1))
+    for broker_id in (1, 3, 2):
+        controllers.ask(DrainBroker(broker_id, True))
+    assert controllers.partition("t").leader == 2
     controllers.ask(DrainBroker(1, False))
     assert controllers.partition("t").leader == 2

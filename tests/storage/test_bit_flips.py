@@ -219,7 +219,7 @@ def test_wrong_epochs_of_an_empty_log_are_named_once() -> None:
 
 @pytest.mark.parametrize(("flushed", "level"), [(0, "warning"), (1, "error")])
 def test_metadata_that_was_never_synced_is_no_error_after_a_power_cut(flushed: int, level: str) -> None:
-    """Nothing of such a log was acknowledged. Where records were flushed, so was the file, and rot is an error."""
+    """No record of such a log was acknowledged. A flush of records syncs the file too, so rot is an error then."""
     disk = disk_of(fill(Random(1)))
     rot_with_its_copy(disk, f"{FOLDER}/{PARTITION_METADATA}")
     with capture_logs() as lines:

@@ -68,7 +68,8 @@ SETTINGS: Final = {
 }
 """The nodes' settings: segments roll, coordinators' logs are compacted, and checkpoints are written all the time.
 
-Members that died in the cut may hold a partition alone. They expire before its readers are given up.
+Share group members that died in the cut may hold a partition alone. Their sessions end before the wait for its records
+does.
 """
 BETWEEN_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 BYTES_BETWEEN_SNAPSHOTS: Final = ("2000", "2000", "20971520")

@@ -326,7 +326,7 @@ class SimCluster:
         self.invariants.look_at_all()
         failures = [*self.failures, *map(_describe, self.loop.failures)]
         for sim_node in self.nodes.values():
-            # a snapshot of producers is never synced: without one, a start reads the records
+            # snapshots of producers are never synced: a start without them reads the records
             risked = [each for each in sim_node.host.disk.risked if not each.endswith(".snapshot")]
             failures += [
                 f"node {sim_node.node_id} replaced {each} before its bytes were synced" for each in risked[:1]
