@@ -106,6 +106,13 @@ def node_curves(partitions: Sequence[int], groups: Sequence[int]) -> list[Curve]
         _of_nodes("idle second of a node", "partitions", by_partitions, lambda steps: steps.idle),
         _of_nodes("record with acks=all", "partitions", by_partitions, lambda steps: steps.record),
         _of_nodes("Metadata of one topic", "partitions", by_partitions, lambda steps: steps.metadata),
+        _of_nodes(
+            "checkpoint files after a record",
+            "partitions",
+            by_partitions,
+            lambda steps: steps.checkpoints,
+            law=LINEAR,
+        ),
         _of_nodes("idle second of a node", "groups", by_groups, lambda steps: steps.idle),
     ]
 
@@ -137,9 +144,14 @@ def _curve(
 
 
 def _of_nodes(
-    name: str, grows: str, counted: Sequence[tuple[int, NodeSteps]], of: Callable[[NodeSteps], float]
+    name: str,
+    grows: str,
+    counted: Sequence[tuple[int, NodeSteps]],
+    of: Callable[[NodeSteps], float],
+    *,
+    law: str = CONSTANT,
 ) -> Curve:
-    return Curve(name, "steps", grows, CONSTANT, tuple((size, round(of(steps))) for size, steps in counted))
+    return Curve(name, "steps", grows, law, tuple((size, round(of(steps))) for size, steps in counted))
 
 
 def _model(partitions: int, brokers: int = BROKERS) -> ControlModel:
