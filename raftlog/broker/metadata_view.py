@@ -177,6 +177,8 @@ class MetadataViews:
 
     def __init__(self) -> None:
         self._views: dict[tuple[int, str], MetadataView] = {}
+        self._topics = 0
+        """How many there were when a view was last asked for."""
 
     def of(
         self,
@@ -197,5 +199,8 @@ class MetadataViews:
         view = self._views.get(key)
         if view is None or image.brokers is not view.brokers.source or gone != view.brokers.gone:
             view = self._views[key] = MetadataView(version, BrokersView(image.brokers, listener, gone))
-        view.forget_stale(len(image.topics))
+        topics, before = len(image.topics), self._topics
+        self._topics = topics
+        for each in self._views.values() if topics < before else (view,):
+            each.forget_stale(topics)
         return view

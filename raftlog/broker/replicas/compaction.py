@@ -51,7 +51,7 @@ class LogCleaner:
         self.records_removed = 0
         # without a cleaner the queue would never be drained
         enabled = replicas.config.log_cleaner_enable
-        self._touched = replicas.touched.queue() if enabled else TouchedQueue(TouchedPartitions())
+        self._touched = replicas.touched.queue(self._forget) if enabled else TouchedQueue(TouchedPartitions())
         self._compacted: dict[Partition, None] = {}
         """All of this broker's replicas that are."""
 
@@ -82,6 +82,9 @@ class LogCleaner:
     def compacted_on(self, volume: LogVolume) -> list[Partition]:
         """Return the compacted logs of a volume."""
         return [each for each in self._compacted if self._replicas.volume_of(each) is volume]
+
+    def _forget(self, partition: Partition) -> None:
+        self._compacted.pop(partition, None)
 
     def _take_touched(self) -> None:
         for partition in self._touched.drain():

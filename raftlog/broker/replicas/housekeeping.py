@@ -29,6 +29,7 @@ from raftlog.storage.producers import MAX_IDLE_PRODUCERS
 from raftlog.storage.segment_age import bytes_looked_at
 
 if TYPE_CHECKING:
+    from raftlog.base.types import TopicPartition
     from raftlog.broker.replicas.replicas import Replicas
     from raftlog.replication.partition import Partition
 
@@ -76,11 +77,12 @@ class Housekeeping:
         self.compaction = LogCleaner(replicas, self.failures)
         self._tasks: list[asyncio.Task[None]] = []
         queue = replicas.touched.queue
-        self._to_checkpoint, self._starts, self._high_watermarks = queue(), queue(), queue()
+        self._to_checkpoint, self._starts = queue(self._forget_offsets), queue()
+        self._high_watermarks = queue()
         self._ahead = queue()
         """Replicas with a recovery point below the log's end."""
-        self._to_reap, self._to_retain = queue(), queue()
-        self._with_producers, self._to_count = queue(), queue()
+        self._to_reap, self._to_retain = queue(), queue(self._forget_retention)
+        self._with_producers, self._to_count = queue(), queue(self._count_producers)
         env = self._env
         self._written_high_watermarks = OffsetCheckpoint(
             env, LogDirectory.write_high_watermarks, written=lambda log, _: log.high_watermark_written()
@@ -94,8 +96,8 @@ class Housekeeping:
         """The logs that were saved in the last interval for their unsaved bytes."""
         self._writing = asyncio.Lock()
         """Held while points are written, so that no older file replaces a newer one."""
-        self._expiries: list[tuple[int, int, Partition]] = []
-        """When the oldest segment of a log grows too old (wall ms), a number, and the replica."""
+        self._expiries: list[tuple[int, int, TopicPartition]] = []
+        """When the oldest segment of a log grows too old (wall ms), a number, and the replica's name."""
         self._expires: dict[Partition, int] = {}
         """The number of the entry above that counts."""
         self._entries = itertools.count()
@@ -169,6 +171,15 @@ class Housekeeping:
         await self._visit(self._to_checkpoint, "checkpoint", _checkpoint, _is_ahead_of_checkpoint)
         await self._write_checkpoints(touched)
 
+    def _forget_offsets(self, partition: Partition) -> None:
+        for checkpoint in (
+            self._written_high_watermarks,
+            self._written_starts,
+            self._written_cleaned,
+            self._written_points,
+        ):
+            checkpoint.forget(partition)
+
     async def update_recovery_points(self) -> None:
         """Move the recovery points to what is flushed: one file for all logs of a directory, if any moved.
 
@@ -241,13 +252,11 @@ class Housekeeping:
         """
         if len(self.failures):
             self.failures.forget_subjects(frozenset(map(str, self._replicas.partitions)))
-        for partition in self._to_retain:
-            if self._replicas.volume_of(partition) is None:
-                self._expires.pop(partition, None)
         now_ms = self._env.ages.now_ms()
         while self._expiries and self._expiries[0][0] <= now_ms:
-            _, number, partition = heappop(self._expiries)
-            if self._expires.get(partition) == number:
+            _, number, name = heappop(self._expiries)
+            partition = self._replicas.partitions.get(name)
+            if partition is not None and self._expires.get(partition) == number:
                 self._to_retain.requeue(partition)
         await self._visit(self._to_retain, "retention", self._retain, _has_uncommitted)
         while self._half_judged:
@@ -284,11 +293,15 @@ class Housekeeping:
         number = self._expires.pop(partition, None)
         if expires_ms is not None:
             self._expires[partition] = number = next(self._entries)
-            heappush(self._expiries, (expires_ms, number, partition))
+            heappush(self._expiries, (expires_ms, number, partition.name))
         if len(self._expiries) > 2 * len(self._expires) + FEW_ENTRIES:
-            kept = self._expires
-            self._expiries = [each for each in self._expiries if kept.get(each[2]) == each[1]]
+            counts = frozenset(self._expires.values())
+            self._expiries = [each for each in self._expiries if each[1] in counts]
             heapify(self._expiries)
+
+    def _forget_retention(self, partition: Partition) -> None:
+        self._half_judged.pop(partition, None)
+        self._expires.pop(partition, None)
 
     async def compact(self) -> None:
         """Clean the compacted logs that need it, one by one, the dirtiest first."""

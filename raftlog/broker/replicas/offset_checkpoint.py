@@ -68,6 +68,12 @@ class OffsetCheckpoint:
             offsets[partition.name] = noted
             self._moved.setdefault(volume, {})[partition.name] = noted
 
+    def forget(self, partition: Partition) -> None:
+        """Drop the offset of a replica that leaves this broker. The files have it until another offset moves."""
+        for noted in (*self._offsets.values(), *self._moved.values()):
+            if partition.name in noted and noted[partition.name].log is partition.log:
+                del noted[partition.name]
+
     def write_if_changed(self, volume: LogVolume) -> Awaitable[None] | None:
         """Return a coroutine that writes the changed files, or None.
 

@@ -388,7 +388,7 @@ class Replicas:
             return
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
-        self.touch(partition)
+        self.touched.discard(partition)
         self._damaged.discard(partition)
         partition.stop_replica(elsewhere=elsewhere)
         self.peers.follow(partition, None)

@@ -8,7 +8,7 @@ recurring work depends on activity, not on the number of logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,11 +24,20 @@ class TouchedPartitions:
         self.fresh: dict[Partition, None] = {}
         self._queues: list[TouchedQueue] = []
 
-    def queue(self) -> TouchedQueue:
-        """Return a new queue for a chore. It does not include partitions touched before."""
-        queue = TouchedQueue(self)
+    def queue(self, forget: Callable[[Partition], object] | None = None) -> TouchedQueue:
+        """Return a new queue for a chore. It does not include partitions touched before.
+
+        `forget` is called with each replica that leaves this broker, if the chore keeps it elsewhere as well.
+        """
+        queue = TouchedQueue(self, forget)
         self._queues.append(queue)
         return queue
+
+    def discard(self, partition: Partition) -> None:
+        """Let every chore forget a replica that leaves: some run so seldom that very many could wait for them."""
+        self.fresh.pop(partition, None)
+        for queue in self._queues:
+            queue.discard(partition)
 
     def distribute(self) -> None:
         """Move the touched partitions into every queue."""
@@ -41,10 +50,13 @@ class TouchedPartitions:
 class TouchedQueue:
     """The partitions that a chore has yet to check, each once, in the order in which they were touched."""
 
-    __slots__ = ("_touched", "waiting")
+    __slots__ = ("_forget", "_touched", "waiting")
 
-    def __init__(self, touched: TouchedPartitions) -> None:
+    def __init__(
+        self, touched: TouchedPartitions, forget: Callable[[Partition], object] | None = None
+    ) -> None:
         self._touched = touched
+        self._forget = forget
         self.waiting: dict[Partition, None] = {}
 
     def __iter__(self) -> Iterator[Partition]:
@@ -62,3 +74,9 @@ class TouchedQueue:
     def requeue(self, partition: Partition) -> None:
         """Check it again next time, even if it is not touched."""
         self.waiting[partition] = None
+
+    def discard(self, partition: Partition) -> None:
+        """Drop a replica that leaves this broker, and what its chore keeps about it."""
+        self.waiting.pop(partition, None)
+        if self._forget is not None:
+            self._forget(partition)

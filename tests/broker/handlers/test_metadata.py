@@ -366,3 +366,15 @@ async def test_deleted_topics_are_not_kept_for_ever() -> None:
         await cluster.call(API_KEY, 9, topics=None)
     (view,) = cluster.broker.metadata_views._views.values()
     assert len(view._topics) <= 110
+
+
+async def test_deleted_topics_are_dropped_from_all_views() -> None:
+    """A version that nobody asks for any more would hold all topics that there once were."""
+    cluster = HandlerSetup()
+    before = cluster.image
+    cluster.image = with_topics(before, *(topic_state(f"t{number}", number) for number in range(400)))
+    await cluster.call(API_KEY, 9, topics=None)
+    await cluster.call(API_KEY, 10, topics=None)
+    cluster.image = before
+    await cluster.call(API_KEY, 9, topics=names(9, "a"))
+    assert max(len(view._topics) for view in cluster.broker.metadata_views._views.values()) <= 110

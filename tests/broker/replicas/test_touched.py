@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 from typing import Any
 
@@ -10,10 +11,13 @@ import pytest
 
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.touched import TouchedPartitions
+from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.replication.partition import Partition
 from raftlog.storage import cleaner
+from raftlog.storage.log import Log
 from tests.broker.broker_cluster import BrokerCluster, run_scenario
 from tests.broker.replicas.test_compaction import CLEANED_S, COMPACTED, put
+from tests.replication.replica_cluster import NOW_MS
 
 CHORES = (
     "shrink_isrs",
@@ -113,39 +117,42 @@ def test_a_chore_that_fails_for_a_log_comes_back_to_it() -> None:
     run_scenario(scenario, size=1)
 
 
-def test_queues_let_go_of_deleted_partitions() -> None:
-    """No queue references a deleted log, however long its records would have been kept."""
+@pytest.mark.parametrize("policy", ["delete", "compact", "delete,compact"])
+@pytest.mark.parametrize("cleaner_enable", ["true", "false"])
+def test_nothing_holds_a_deleted_log(policy: str, cleaner_enable: str) -> None:
+    """Some chores run every ten minutes: topics made and deleted meanwhile would be some kilobytes for each log."""
+
+    def write(partition: Partition, number: int) -> None:
+        record = new_record(b"k", b"x" * 400, timestamp=NOW_MS)
+        batch = build_batch([record], producer=ProducerIdAndSequence(1, 0, number))
+        partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS)
 
     async def scenario(cluster: BrokerCluster) -> None:
-        cluster.create()
+        cluster.publish(configs={("topic", "t"): {"cleanup.policy": policy, "segment.bytes": "300"}})
+        cluster.create(partitions=3)
         await cluster.pass_time(0.1)
-        await cluster[1].host.start(cluster[1].produce("a"))
-        housekeeping, partition = cluster[1].housekeeping, cluster[1].partition()
-        await cluster[1].host.start(_all_chores(housekeeping))
-        assert partition in housekeeping._expires
+        for number in range(2):
+            cluster[1].host.call(write, cluster[1].partition(), number)
+            await cluster.pass_time(0.1)
+        for each in cluster.brokers.values():
+            await each.host.start(_all_chores(each.housekeeping))
+        assert len(_logs_of("t")) == 9
+        cluster[1].host.call(write, cluster[1].partition(), 2)
         cluster.delete("t")
-        await cluster.pass_time(2)
-        await cluster[1].host.start(_all_chores(housekeeping))
-        assert partition not in housekeeping._expires
-        assert set(map(len, _lookers(housekeeping).values())) == {0}
+        await cluster.pass_time(5)
+        assert _logs_of("t") == []
+        for each in cluster.brokers.values():
+            held = each.replicas.touched._queues
+            assert [len(queue.waiting) for queue in held] == [0] * len(held)
 
-    run_scenario(scenario, size=1)
+    run_scenario(scenario, log_cleaner_enable=cleaner_enable)
 
 
-def test_a_broker_without_a_cleaner_lets_go_of_deleted_partitions_too() -> None:
-    """log.cleaner.enable=false: no cleaner empties a queue for it."""
-
-    async def scenario(cluster: BrokerCluster) -> None:
-        for _ in range(5):
-            cluster.create()
-            await cluster.pass_time(0.5)
-            cluster.delete("t")
-            await cluster.pass_time(0.5)
-        await cluster.pass_time(1300)
-        held = cluster[1].replicas.touched._queues
-        assert [len(queue.waiting) for queue in held] == [0] * len(held)
-
-    run_scenario(scenario, size=1, log_cleaner_enable="false")
+def _logs_of(topic: str) -> list[str]:
+    """The folders of the logs of a topic that are in memory."""
+    gc.collect()
+    logs = [each for each in gc.get_objects() if type(each) is Log]
+    return [each.directory for each in logs if f"/{topic}-" in each.directory]
 
 
 def test_indexes_that_a_reader_loaded_are_unloaded_again() -> None:
