@@ -195,6 +195,8 @@ class AttackSession:
     def judge(self, attack: Attack, run: Callable[[], str]) -> Outcome:
         """Call `run`, which attacks the cluster and describes the responses, and judge the cluster afterwards."""
         self.struck.append(attack.name)
+        if len(self.struck) == 2:
+            self.limits = self.limits.of_series()
         offset, lags = facts.metadata_offset(self.ground.doors), self._lags()
         self._broken = ""
         self._bystanders.failed()

@@ -25,6 +25,8 @@ class Limits(NamedTuple):
     """Resident memory of a node above idle, at every sample."""
     rest_bytes: int = 32 * MIB
     """The same once the attack is over."""
+    series_bytes: int = 16 * MIB
+    """How much more it may be after several attacks: freed memory lies scattered, and the next attack reuses it."""
     warm_bytes: int = 128 * MIB
     """The same when the next attack begins before all is back; the end of the session judges what is left then."""
     settle_s: float = 60.0
@@ -35,6 +37,10 @@ class Limits(NamedTuple):
     """File descriptors above the idle node's, once settled: segments roll, brokers reconnect."""
     stall_s: float = 0.25
     """Longest time that a node's loop may compute without a turn for others, seconds."""
+
+    def of_series(self) -> Limits:
+        """Return the limits of a cluster that several attacks strike."""
+        return self._replace(rest_bytes=self.rest_bytes + self.series_bytes)
 
 
 class Times(msgspec.Struct, frozen=True):

@@ -95,6 +95,14 @@ def test_nodes_are_settled_once_all_that_run_are_back():
     assert is_settled(with_node(1, ended="killed", strangers={"kafka": 1}).nodes, LIMITS)
 
 
+def test_a_series_of_attacks_may_leave_more_than_one():
+    """Half as much again, and no more."""
+    limits = LIMITS.of_series()
+    assert not is_settled(with_node(1, rest_bytes=(90 + 48) * MIB).nodes, LIMITS)
+    assert is_settled(with_node(1, rest_bytes=(90 + 48) * MIB).nodes, limits)
+    assert not is_settled(with_node(1, rest_bytes=(90 + 49) * MIB).nodes, limits)
+
+
 def test_harm_that_earlier_attacks_may_share_is_distinguished():
     """Memory that is kept may be the sum of several attacks; a stall during an attack is its own."""
     kept = with_node(1, rest_bytes=300 * MIB)
