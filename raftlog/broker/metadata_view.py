@@ -177,8 +177,8 @@ class MetadataViews:
 
     def __init__(self) -> None:
         self._views: dict[tuple[int, str], MetadataView] = {}
-        self._topics = 0
-        """How many there were when a view was last asked for."""
+        self._topic_count = 0
+        """Topics at the last request."""
 
     def of(
         self,
@@ -199,8 +199,8 @@ class MetadataViews:
         view = self._views.get(key)
         if view is None or image.brokers is not view.brokers.source or gone != view.brokers.gone:
             view = self._views[key] = MetadataView(version, BrokersView(image.brokers, listener, gone))
-        topics, before = len(image.topics), self._topics
-        self._topics = topics
+        topics, before = len(image.topics), self._topic_count
+        self._topic_count = topics
         for each in self._views.values() if topics < before else (view,):
             each.forget_stale(topics)
         return view

@@ -25,6 +25,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.memory import Account
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, FetchRequest, TopicKey
+from raftlog.replication.role import OfflineRole
 
 if TYPE_CHECKING:
     from raftlog.metadata.image import MetadataImage
@@ -304,6 +305,8 @@ class FetchSession(Guard):
             self._unpark(entry, partition)
             entry.dry = False  # also for a fetch that has read it already, but is not completed yet
             self.ready[entry] = None
+            if type(partition.role) is OfflineRole:
+                self.attach(entry, None)  # the session of a client that is gone would hold a deleted log
             if self.fetch is not None:
                 self.fetch.wake_soon()
         except Exception:

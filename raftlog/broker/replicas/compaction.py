@@ -51,9 +51,10 @@ class LogCleaner:
         self.records_removed = 0
         # without a cleaner the queue would never be drained
         enabled = replicas.config.log_cleaner_enable
-        self._touched = replicas.touched.queue(self._forget) if enabled else TouchedQueue(TouchedPartitions())
+        self._touched = replicas.touched.queue() if enabled else TouchedQueue(TouchedPartitions())
         self._compacted: dict[Partition, None] = {}
         """All of this broker's replicas that are."""
+        replicas.touched.discard_listeners.append(self._forget)
 
     async def flush_closed(self, volume: LogVolume) -> list[Partition]:
         """Return a volume's compacted logs with closed segments past their checkpoint, once these are flushed.

@@ -77,12 +77,12 @@ class Housekeeping:
         self.compaction = LogCleaner(replicas, self.failures)
         self._tasks: list[asyncio.Task[None]] = []
         queue = replicas.touched.queue
-        self._to_checkpoint, self._starts = queue(self._forget_offsets), queue()
-        self._high_watermarks = queue()
+        self._to_checkpoint, self._starts, self._high_watermarks = queue(), queue(), queue()
         self._ahead = queue()
         """Replicas with a recovery point below the log's end."""
-        self._to_reap, self._to_retain = queue(), queue(self._forget_retention)
-        self._with_producers, self._to_count = queue(), queue(self._count_producers)
+        self._to_reap, self._to_retain = queue(), queue()
+        self._with_producers, self._to_count = queue(), queue()
+        replicas.touched.discard_listeners.append(self._forget)
         env = self._env
         self._written_high_watermarks = OffsetCheckpoint(
             env, LogDirectory.write_high_watermarks, written=lambda log, _: log.high_watermark_written()
@@ -139,6 +139,18 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _forget(self, partition: Partition) -> None:
+        self._half_judged.pop(partition, None)
+        self._expires.pop(partition, None)
+        self._count_producers(partition)
+        for checkpoint in (
+            self._written_high_watermarks,
+            self._written_starts,
+            self._written_cleaned,
+            self._written_points,
+        ):
+            checkpoint.forget(partition)
+
     async def shrink_isrs(self) -> None:
         """Propose to remove lagging followers from the ISR, on the partitions led here with any behind."""
         await self._visit(
@@ -170,15 +182,6 @@ class Housekeeping:
         self._replicas.mark_unflushed(touched)
         await self._visit(self._to_checkpoint, "checkpoint", _checkpoint, _is_ahead_of_checkpoint)
         await self._write_checkpoints(touched)
-
-    def _forget_offsets(self, partition: Partition) -> None:
-        for checkpoint in (
-            self._written_high_watermarks,
-            self._written_starts,
-            self._written_cleaned,
-            self._written_points,
-        ):
-            checkpoint.forget(partition)
 
     async def update_recovery_points(self) -> None:
         """Move the recovery points to what is flushed: one file for all logs of a directory, if any moved.
@@ -298,10 +301,6 @@ class Housekeeping:
             counts = frozenset(self._expires.values())
             self._expiries = [each for each in self._expiries if each[1] in counts]
             heapify(self._expiries)
-
-    def _forget_retention(self, partition: Partition) -> None:
-        self._half_judged.pop(partition, None)
-        self._expires.pop(partition, None)
 
     async def compact(self) -> None:
         """Clean the compacted logs that need it, one by one, the dirtiest first."""

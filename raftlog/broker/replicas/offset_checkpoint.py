@@ -69,10 +69,12 @@ class OffsetCheckpoint:
             self._moved.setdefault(volume, {})[partition.name] = noted
 
     def forget(self, partition: Partition) -> None:
-        """Drop the offset of a replica that leaves this broker. The files have it until another offset moves."""
-        for noted in (*self._offsets.values(), *self._moved.values()):
-            if partition.name in noted and noted[partition.name].log is partition.log:
-                del noted[partition.name]
+        """Drop the offset of a replica that left this broker. The file has it until it is written again."""
+        name, log = partition.name, partition.log
+        for each in (*self._offsets.values(), *self._moved.values()):
+            noted = each.get(name)
+            if noted is not None and noted.log is log:
+                del each[name]
 
     def write_if_changed(self, volume: LogVolume) -> Awaitable[None] | None:
         """Return a coroutine that writes the changed files, or None.
@@ -93,7 +95,8 @@ class OffsetCheckpoint:
             written = await self._env.offload(partial(volume.checkpoint, draw_up, volume.generation))
         finally:
             if not written:
-                self._moved[volume] = moved | self._moved.get(volume, {})
+                kept = {name: noted for name, noted in moved.items() if offsets.get(name) is noted}
+                self._moved[volume] = kept | self._moved.get(volume, {})
         async for name in in_slices(self._env, gone, LOGS_AT_ONCE):
             noted = offsets.get(name)
             if noted is not None and volume.logs.get(name) is not noted.log:

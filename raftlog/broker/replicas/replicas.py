@@ -105,7 +105,7 @@ class Replicas:
         self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = LogDirectories(env, config, self._volume_failed)
         self._volumes: dict[Partition, LogVolume] = {}
-        self._due_to_flush: set[Partition] = set()
+        self._flush_timers: dict[Partition, asyncio.TimerHandle] = {}
         self.to_wake: list[Partition] = []
         """Partitions with new data for waiting consumers that are not woken yet."""
         self._removing: set[TopicPartition] = set()
@@ -388,20 +388,25 @@ class Replicas:
             return
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
-        self.touched.discard(partition)
         self._damaged.discard(partition)
+        if name.topic not in self._applied.topics:
+            self.traffic.pop(name.topic, None)
+        if (timer := self._flush_timers.pop(partition, None)) is not None:
+            timer.cancel()
         partition.stop_replica(elsewhere=elsewhere)
         self.peers.follow(partition, None)
         self._removing.add(name)
-        volume.flusher.release(partition, lambda: self._removed(name, volume, set_aside=set_aside))
+        volume.flusher.release(partition, lambda: self._removed(partition, volume, set_aside=set_aside))
 
-    def _removed(self, name: TopicPartition, volume: LogVolume, *, set_aside: bool) -> None:
+    def _removed(self, partition: Partition, volume: LogVolume, *, set_aside: bool) -> None:
+        name = partition.name
         if set_aside:
             directory = self.logs.set_aside(name, volume)
             log.warning("stray_replica_renamed", directory=directory)
         else:
             self.logs.remove(name, volume)
         self._removing.discard(name)
+        self.touched.discard(partition)
         if name in self.missing:
             self._loop.call_soon(self._create_missing)
 
@@ -489,7 +494,8 @@ class Replicas:
         return self._applied.brokers
 
     def touch(self, partition: Partition) -> None:
-        self.touched.fresh[partition] = None
+        if partition in self._volumes:
+            self.touched.fresh[partition] = None
 
     def request_flush(self, partition: Partition) -> None:
         self.touched.fresh[partition] = None
@@ -505,13 +511,13 @@ class Replicas:
         log, config = partition.log, partition.log.config
         if log.log_end_offset - log.flushed_end_offset >= config.flush_messages:
             self.mark_unflushed([partition])
-        elif config.flush_ms <= MAX_FLUSH_MS and partition not in self._due_to_flush:
-            self._due_to_flush.add(partition)
-            self._loop.call_later(config.flush_ms / 1000, self._flush_due, partition)
+        elif config.flush_ms <= MAX_FLUSH_MS and partition not in self._flush_timers:
+            timer = self._loop.call_later(config.flush_ms / 1000, self._flush_due, partition)
+            self._flush_timers[partition] = timer
 
     def _flush_due(self, partition: Partition) -> None:
-        self._due_to_flush.discard(partition)
-        if partition in self._volumes and not self._closed:
+        del self._flush_timers[partition]
+        if not self._closed:
             self.mark_unflushed([partition])
 
     def wake_waiters(self, partition: Partition) -> None:

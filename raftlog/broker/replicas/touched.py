@@ -18,26 +18,27 @@ if TYPE_CHECKING:
 class TouchedPartitions:
     """The partitions touched since the queues were last filled. An append only writes to `fresh`."""
 
-    __slots__ = ("_queues", "fresh")
+    __slots__ = ("_queues", "discard_listeners", "fresh")
 
     def __init__(self) -> None:
         self.fresh: dict[Partition, None] = {}
+        self.discard_listeners: list[Callable[[Partition], None]] = []
+        """Called with each replica that left this broker."""
         self._queues: list[TouchedQueue] = []
 
-    def queue(self, forget: Callable[[Partition], object] | None = None) -> TouchedQueue:
-        """Return a new queue for a chore. It does not include partitions touched before.
-
-        `forget` is called with each replica that leaves this broker, if the chore keeps it elsewhere as well.
-        """
-        queue = TouchedQueue(self, forget)
+    def queue(self) -> TouchedQueue:
+        """Return a new queue for a chore. It does not include partitions touched before."""
+        queue = TouchedQueue(self)
         self._queues.append(queue)
         return queue
 
     def discard(self, partition: Partition) -> None:
-        """Let every chore forget a replica that leaves: some run so seldom that very many could wait for them."""
+        """Remove a replica that left this broker from every queue. Some chores run only every ten minutes."""
         self.fresh.pop(partition, None)
         for queue in self._queues:
-            queue.discard(partition)
+            queue.waiting.pop(partition, None)
+        for forget in self.discard_listeners:
+            forget(partition)
 
     def distribute(self) -> None:
         """Move the touched partitions into every queue."""
@@ -50,13 +51,10 @@ class TouchedPartitions:
 class TouchedQueue:
     """The partitions that a chore has yet to check, each once, in the order in which they were touched."""
 
-    __slots__ = ("_forget", "_touched", "waiting")
+    __slots__ = ("_touched", "waiting")
 
-    def __init__(
-        self, touched: TouchedPartitions, forget: Callable[[Partition], object] | None = None
-    ) -> None:
+    def __init__(self, touched: TouchedPartitions) -> None:
         self._touched = touched
-        self._forget = forget
         self.waiting: dict[Partition, None] = {}
 
     def __iter__(self) -> Iterator[Partition]:
@@ -74,9 +72,3 @@ class TouchedQueue:
     def requeue(self, partition: Partition) -> None:
         """Check it again next time, even if it is not touched."""
         self.waiting[partition] = None
-
-    def discard(self, partition: Partition) -> None:
-        """Drop a replica that leaves this broker, and what its chore keeps about it."""
-        self.waiting.pop(partition, None)
-        if self._forget is not None:
-            self._forget(partition)

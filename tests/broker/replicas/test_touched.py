@@ -6,19 +6,25 @@ import errno
 import gc
 import itertools
 from typing import Any
+from weakref import ref
 
 import pytest
 
+from raftlog.broker.network.fetch_sessions import FetchSession, SessionPartition
+from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.housekeeping import Housekeeping
+from raftlog.broker.replicas.replicas import CREATED_ON_LOOP
 from raftlog.broker.replicas.touched import TouchedPartitions
+from raftlog.protocol.fetch import FetchPartition
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.replication.partition import Partition
 from raftlog.storage import cleaner
 from raftlog.storage.log import Log
 from tests.broker.broker_cluster import BrokerCluster, run_scenario
-from tests.broker.replicas.test_compaction import CLEANED_S, COMPACTED, put
+from tests.broker.replicas.test_compaction import CLEANED_S, COMPACTED, compacted, fill, put
 from tests.replication.replica_cluster import NOW_MS
 
+FROM_START = FetchPartition(0, -1, 0, -1, -1, 100)
 CHORES = (
     "shrink_isrs",
     "checkpoint_high_watermarks",
@@ -118,17 +124,24 @@ def test_a_chore_that_fails_for_a_log_comes_back_to_it() -> None:
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "delete,compact"])
-@pytest.mark.parametrize("cleaner_enable", ["true", "false"])
-def test_nothing_holds_a_deleted_log(policy: str, cleaner_enable: str) -> None:
-    """Some chores run every ten minutes: topics made and deleted meanwhile would be some kilobytes for each log."""
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"log_cleaner_enable": "false"}, {"log_flush_policy": "os"}],
+    ids=["usual", "no cleaner", "flushed in time"],
+)
+def test_nothing_holds_a_deleted_log(policy: str, settings: dict[str, str]) -> None:
+    """A few seconds later no chore, checkpoint, timer or session of a client that is gone has it."""
 
     def write(partition: Partition, number: int) -> None:
         record = new_record(b"k", b"x" * 400, timestamp=NOW_MS)
         batch = build_batch([record], producer=ProducerIdAndSequence(1, 0, number))
         partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS)
 
+    sessions = []
+
     async def scenario(cluster: BrokerCluster) -> None:
-        cluster.publish(configs={("topic", "t"): {"cleanup.policy": policy, "segment.bytes": "300"}})
+        configs = {"cleanup.policy": policy, "segment.bytes": "300", "flush.ms": "86400000"}
+        cluster.publish(configs={("topic", "t"): configs})
         cluster.create(partitions=3)
         await cluster.pass_time(0.1)
         for number in range(2):
@@ -136,23 +149,67 @@ def test_nothing_holds_a_deleted_log(policy: str, cleaner_enable: str) -> None:
             await cluster.pass_time(0.1)
         for each in cluster.brokers.values():
             await each.host.start(_all_chores(each.housekeeping))
-        assert len(_logs_of("t")) == 9
+            session, entry = FetchSession(replica=False, by_id=False), SessionPartition("t", FROM_START)
+            sessions.append(session)
+            session.attach(entry, each.partition())
+            session.park(entry)
+        logs = [
+            ref(each.log)
+            for broker in cluster.brokers.values()
+            for each in broker.replicas.partitions.values()
+        ]
+        assert len(logs) == 9
         cluster[1].host.call(write, cluster[1].partition(), 2)
         cluster.delete("t")
         await cluster.pass_time(5)
-        assert _logs_of("t") == []
+        assert _held(logs) == []
         for each in cluster.brokers.values():
             held = each.replicas.touched._queues
             assert [len(queue.waiting) for queue in held] == [0] * len(held)
 
-    run_scenario(scenario, log_cleaner_enable=cleaner_enable)
+    run_scenario(scenario, **settings)
 
 
-def _logs_of(topic: str) -> list[str]:
-    """The folders of the logs of a topic that are in memory."""
+def test_a_topic_deleted_while_it_is_made_leaves_nothing() -> None:
+    """Its logs are made in a thread, and removed again."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create(partitions=CREATED_ON_LOOP + 1)
+        await cluster.pass_time(0.0001)
+        cluster.delete("t")
+        await cluster.pass_time(5)
+        assert cluster[1].replicas.partitions == {}
+        assert "t" not in cluster[1].replicas.traffic
+
+    run_scenario(scenario, size=1)
+
+
+def test_a_topic_deleted_while_its_log_is_cleaned_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cleaning touches the replica at its end."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        compacted(cluster)
+        await cluster.pass_time(0.1)
+        cluster[1].host.call(fill, cluster[1].partition())
+        run, logs = LogCleaner._run, [ref(cluster[1].partition().log)]
+
+        async def interrupted(*arguments: Any) -> None:
+            cluster.delete("t")
+            await cluster.pass_time(1)
+            await run(*arguments)
+
+        monkeypatch.setattr(LogCleaner, "_run", interrupted)
+        await cluster.pass_time(CLEANED_S)
+        assert cluster[1].replicas.partitions == {}
+        assert _held(logs) == []
+
+    run_scenario(scenario, size=1)
+
+
+def _held(logs: list[ref[Log]]) -> list[Log]:
+    """Return the logs that are in memory."""
     gc.collect()
-    logs = [each for each in gc.get_objects() if type(each) is Log]
-    return [each.directory for each in logs if f"/{topic}-" in each.directory]
+    return [log for each in logs if (log := each()) is not None]
 
 
 def test_indexes_that_a_reader_loaded_are_unloaded_again() -> None:
