@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -107,6 +108,26 @@ def test_an_attempt_that_its_successor_fenced_writes_nothing(
         attempt(topics, topic, query, 0, values())
     assert attempt(topics, topic, query, 0, [b"replayed"]) == 0
     assert written(topics, topic) == [b"new 1", b"new 2"]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("refused", [[], ["t-0: fenced"]])
+def test_a_fatal_error_of_the_client_is_named(lost: bool, refused: list[str]):
+    """Confluent's client raises it, or a SystemError that says nothing."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    from raftlog.pipeline.options import WriteOptions
+    from raftlog.pipeline.sink import NotWritten, Writing
+
+    def fail(timeout_s: float) -> int:
+        raise (
+            SystemError("no exception") if lost else KafkaException(KafkaError(KafkaError._FENCED, "fenced"))
+        )
+
+    outbox: Any = SimpleNamespace(refused=refused, door=None, producer=SimpleNamespace(flush=fail))
+    said = "first t-0: fenced" if refused else "the producer failed: "
+    with pytest.raises(NotWritten, match=said):
+        Writing(WriteOptions(client={}), frozenset(), outbox).finish()
 
 
 def test_a_batch_that_fails_leaves_no_open_transaction(java: None, topics: Topics, topic: str, query: str):
