@@ -104,11 +104,11 @@ def write_batch(  # noqa: PLR0917 - the last one is Spark's, and partial gives t
             count = 0 if skipped else transaction.write(columns, batch, rows)
             deque(rows, maxlen=0)  # Spark would end a worker that leaves rows
     except (KafkaException, SystemError) as error:
-        # a fatal error within a callback comes as the cause of a SystemError
+        # a fatal error within a callback comes as the cause of a SystemError, and is lost if a delivery report follows
         cause = error if isinstance(error, KafkaException) else error.__cause__
-        if not isinstance(cause, KafkaException):
-            raise
-        said = redacted(cause.args[0].str(), options.client)
+        said = (
+            redacted(cause.args[0].str(), options.client) if isinstance(cause, KafkaException) else str(error)
+        )
         raise NotWritten(f"batch {batch} of transactional id {PREFIX}{query}: {said}") from None
     yield pa.RecordBatch.from_pylist([{"rows": count, "skipped": skipped}], schema=WRITTEN)
 
@@ -172,7 +172,7 @@ class _Transaction:
     def close(self) -> None:
         """Abort what is open, so that readers need not wait for the timeout. The next attempt would abort it too."""
         if self._is_open:
-            with suppress(KafkaException):
+            with suppress(KafkaException, SystemError):
                 self._outbox.producer.purge()
                 self._outbox.producer.abort_transaction(ABORT_S)
         self._group.close()

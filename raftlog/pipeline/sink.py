@@ -7,7 +7,7 @@ and rules are as in Spark's Kafka sink.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
@@ -118,12 +118,12 @@ class Writing:
         """Hand a batch's rows to the producer, waiting while it is full."""
         for first in range(0, batch.num_rows, ROWS):
             self._produce(self._rows(batch.slice(first, ROWS)))
-            self._serve(self._producer.poll, 0)
+            self._producer.poll(0)
             self._check()
 
     def finish(self) -> None:
         """Return when everything is acknowledged. Raises NotWritten."""
-        while self._serve(self._producer.flush, FLUSH_S):
+        while self._producer.flush(FLUSH_S):
             self._check()
             self._door.check()  # rows that wait for a login that keeps failing would wait for minutes
         self._check()
@@ -132,19 +132,6 @@ class Writing:
         """Drop unsent records: after a failure no more may be written."""
         self._producer.purge()
         self._producer.flush(FLUSH_S)
-
-    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
-        """Have the producer report for up to `timeout_s` seconds. Raises NotWritten once its errors are fatal.
-
-        Confluent's client raises a fatal error here, and a SystemError without its text if a report follows it.
-        """
-        from confluent_kafka import KafkaException
-
-        try:
-            return call(timeout_s)
-        except (KafkaException, SystemError) as error:
-            self._check()
-            raise NotWritten(f"the producer failed: {error}") from error
 
     def _produce(self, rows: Iterator[tuple[Any, ...]]) -> None:
         from confluent_kafka import KafkaException
@@ -156,7 +143,7 @@ class Writing:
                     produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
                     break
                 except BufferError:
-                    self._serve(self._producer.poll, WAIT_S)
+                    self._producer.poll(WAIT_S)
                     self._check()
                     self._door.check()
                 except KafkaException as error:

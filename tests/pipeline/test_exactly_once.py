@@ -9,7 +9,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,24 +109,22 @@ def test_an_attempt_that_its_successor_fenced_writes_nothing(
     assert written(topics, topic) == [b"new 1", b"new 2"]
 
 
-@pytest.mark.parametrize("lost", [True, False])
-@pytest.mark.parametrize("refused", [[], ["t-0: fenced"]])
-def test_a_fatal_error_of_the_client_is_named(lost: bool, refused: list[str]):
-    """Confluent's client raises it, or a SystemError that says nothing."""
-    from confluent_kafka import KafkaError, KafkaException
+def test_a_fatal_error_that_the_client_loses_is_no_other_error(
+    monkeypatch: pytest.MonkeyPatch, topics: Topics, topic: str, query: str
+):
+    """Confluent's client raises a SystemError without a cause where a delivery report follows the fatal error."""
+    from raftlog.pipeline import exactly_once, sink
 
-    from raftlog.pipeline.options import WriteOptions
-    from raftlog.pipeline.sink import NotWritten, Writing
+    def lose(writing: sink.Writing) -> None:
+        raise SystemError("flush returned NULL without setting an exception")
 
-    def fail(timeout_s: float) -> int:
-        raise (
-            SystemError("no exception") if lost else KafkaException(KafkaError(KafkaError._FENCED, "fenced"))
-        )
-
-    outbox: Any = SimpleNamespace(refused=refused, door=None, producer=SimpleNamespace(flush=fail))
-    said = "first t-0: fenced" if refused else "the producer failed: "
-    with pytest.raises(NotWritten, match=said):
-        Writing(WriteOptions(client={}), frozenset(), outbox).finish()
+    topics.make(topic)
+    monkeypatch.setattr(exactly_once.Writing, "finish", lose)
+    with pytest.raises(sink.NotWritten, match=r"batch 0 of transactional id .*: flush returned NULL"):
+        attempt(topics, topic, query, 0, [b"1"])
+    monkeypatch.undo()
+    assert attempt(topics, topic, query, 0, [b"replayed"]) == 1
+    assert written(topics, topic) == [b"replayed"]
 
 
 def test_a_batch_that_fails_leaves_no_open_transaction(java: None, topics: Topics, topic: str, query: str):
