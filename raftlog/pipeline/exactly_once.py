@@ -1,10 +1,10 @@
 """Exactly once to a topic: each batch of a query is one transaction, which also commits the number of the next batch.
 
-That number is an offset of a consumer group. The group's name is also the transactional id: a prefix and the query's
-id, which Spark keeps in the checkpoint. A name follows if the query writes to a topic in several places. A batch is
-written in this order: initialize the transactional id, read the number, begin, produce, add the next number, commit.
-Initializing fences every earlier attempt and ends its transaction, so the number says for certain whether the batch is
-in the topic. A replayed batch that is there already is skipped.
+The number is committed as the offset of a consumer group. The group's name is also the transactional id: a prefix and
+the query's id, which Spark keeps in the checkpoint. A name follows if the query writes to a topic in several places. A
+batch is written in this order: initialize the transactional id, read the number, begin, produce, add the next number,
+commit. Initializing fences every earlier attempt and ends its transaction, so the number says for certain whether the
+batch is in the topic. A replayed batch that is there already is skipped.
 
 One task writes the whole batch. So a replay may spread the rows over other tasks, and readers see a batch as a whole.
 """

@@ -306,7 +306,7 @@ class FetchSession(Guard):
             entry.dry = False  # also for a fetch that has read it already, but is not completed yet
             self.ready[entry] = None
             if type(partition.role) is OfflineRole:
-                self.attach(entry, None)  # the session of a client that is gone would hold a deleted log
+                self.attach(entry, None)  # else an idle session would hold a deleted log
             if self.fetch is not None:
                 self.fetch.wake_soon()
         except Exception:

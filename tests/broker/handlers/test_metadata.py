@@ -1,4 +1,4 @@
-"""What clients learn of brokers, topics and leaders."""
+"""Metadata responses name the brokers, the topics and their leaders."""
 
 from __future__ import annotations
 
@@ -369,7 +369,7 @@ async def test_deleted_topics_are_not_kept_for_ever() -> None:
 
 
 async def test_deleted_topics_are_dropped_from_all_views() -> None:
-    """A version that nobody asks for any more would hold all topics that there once were."""
+    """A request in one version also drops what the views of other versions keep."""
     cluster = HandlerSetup()
     before = cluster.image
     cluster.image = with_topics(before, *(topic_state(f"t{number}", number) for number in range(400)))
