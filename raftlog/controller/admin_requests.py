@@ -107,7 +107,10 @@ def _leaders_elected(request: ElectLeaders, reply: Reply, before: MetadataImage)
     if request.partitions is None:
         named = {(each.topic, each.partition) for each in results}
         results += [
-            ElectionResult(*each) for each in elections.asked_for(before, request) if each not in named
+            ElectionResult(topic.name, index)
+            for topic in before.topics.values()
+            for index, state in enumerate(topic.partitions)
+            if elections.needs_election(state, request.election_type) and (topic.name, index) not in named
         ]
     return ElectionResults(tuple(results))
 
@@ -178,7 +181,9 @@ ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     RenewToken: _of_tokens(tokens.decide_renew_token),
     ExpireToken: _of_tokens(tokens.decide_expire_token, after_retry=_token_expired),
     ElectLeaders: ControllerRequest(
-        lambda image, request, given: elections.decide_elect_leaders(image, request, given.availability),
+        lambda image, request, given: elections.decide_elect_leaders(
+            image, request, given.availability, given.index
+        ),
         lambda request: Cause("unclean_asked" if request.election_type == UNCLEAN else "preferred_asked"),
         after_retry=_leaders_elected,
     ),

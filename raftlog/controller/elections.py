@@ -6,7 +6,7 @@ The leader after a broker's death is chosen by `leader_and_isr`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -39,7 +39,7 @@ MAX_REBALANCED: Final = 1_000
 
 
 def decide_elect_leaders(
-    image: MetadataImage, request: ElectLeaders, availability: BrokerAvailability
+    image: MetadataImage, request: ElectLeaders, availability: BrokerAvailability, index: PartitionIndex
 ) -> Decision:
     """Elect preferred or unclean leaders; asked for all partitions, return only partitions that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
@@ -47,7 +47,7 @@ def decide_elect_leaders(
     room = BatchLimit()
     records: list[PartitionChanged] = []
     results: list[ElectionResult] = []
-    for topic, partition in asked_for(image, request):
+    for topic, partition in _asked_for(image, request, index):
         error: KafkaError | None = None
         try:
             unclean = request.election_type == UNCLEAN
@@ -68,16 +68,24 @@ def decide_elect_leaders(
     return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
-def asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[str, int]]:
-    """Yield the partitions that a request is about: those it names, or all that need an election."""
+def _asked_for(
+    image: MetadataImage, request: ElectLeaders, index: PartitionIndex
+) -> Iterable[tuple[str, int]]:
+    """Return the partitions that a request is about: those it names, or all that need an election."""
     if request.partitions is not None:
-        yield from dict.fromkeys(request.partitions)
-        return
-    for topic in image.topics.values():
-        for index, state in enumerate(topic.partitions):
-            # most need none, and raising an exception for each of them takes a second
-            if needs_election(state, request.election_type):
-                yield topic.name, index
+        return dict.fromkeys(request.partitions)
+    return _in_need(image, request.election_type, index)
+
+
+def _in_need(image: MetadataImage, election_type: int, index: PartitionIndex) -> Iterator[tuple[str, int]]:
+    """Yield the partitions that need an election, in the order of their names."""
+    found = index.at(image)
+    candidates = found.without_leader
+    if election_type == PREFERRED:
+        candidates = candidates | found.imbalanced
+    for name, number in sorted(candidates):
+        if needs_election(image.topics[name].partitions[number], election_type):
+            yield name, number
 
 
 def needs_election(state: PartitionState, election_type: int) -> bool:

@@ -11,6 +11,7 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
+from raftlog.controller import elections
 from raftlog.metadata.controller_api import (
     PREFERRED,
     UNCLEAN,
@@ -57,6 +58,18 @@ def test_a_request_for_all_returns_only_what_needed_it(controllers: ControllerCl
     """partitions=None leaves out partitions that had no need (KIP-460)."""
     controllers.alter("t", (1, 2, 3))
     assert controllers.ask(ElectLeaders(PREFERRED)).results == (ElectionResult("t", 0),)
+
+
+def test_a_request_for_all_looks_at_no_partition_without_a_need(
+    controllers: ControllerCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at each of 200,000 would keep the loop for 0.1 s."""
+    controllers.assign("many", *[(2, 3)] * 50)
+    needs, seen = elections.needs_election, []
+    monkeypatch.setattr(elections, "needs_election", lambda *about: seen.append(about) or needs(*about))
+    for kind in (PREFERRED, UNCLEAN):
+        controllers.ask(ElectLeaders(kind))
+    assert len(seen) == 1
 
 
 def test_doubtful_broker_is_not_elected(controllers: ControllerCluster) -> None:

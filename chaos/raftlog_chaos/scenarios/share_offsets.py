@@ -247,10 +247,11 @@ class ShareOffsets(Leaving):
             return
         node = self.chance.choice(chosen).node
         assert node is not None and node.broker is not None
-        keys = tuple(share_keys(GROUP, {image.topics[JOBS].topic_id: (0,)}))
+        topic_id = image.topics[JOBS].topic_id
+        keys = tuple(share_keys(GROUP, {topic_id: (0,)}))
         has_left = member_epoch + 1
         questions = [
-            initialize_question(has_left, dict.fromkeys(keys, self.end_offset)),
+            initialize_question(has_left, {topic_id: {0: self.end_offset}}),
             delete_question(has_left + 1),
         ]
         self.chance.shuffle(questions)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from raftlog.base.errors import NONE
 from raftlog.broker.api import IN_TURNS
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from raftlog_chaos.attacks.target import Line
-from raftlog_chaos.turns.states import ANSWER_S, COMMITTED_GROUP, MOST_LOCKS, SHARE_GROUP, WIDE
+from raftlog_chaos.turns.states import (
+    ANSWER_S,
+    COMMITTED_GROUP,
+    GROUP_OF_MANY_TOPICS,
+    MOST_LOCKS,
+    SHARE_GROUP,
+    WIDE,
+)
 
 ACCEPT: Final = 1
 RELEASE: Final = 2
@@ -22,6 +30,8 @@ PER_TOPIC: Final = 4
 """Partitions of a topic that a session has."""
 PARTS_OF_ACKNOWLEDGED: Final = 3
 """The parts that an acknowledged partition has in a request."""
+TOPICS_OF_A_GROUP: Final = 1_000
+"""See `rows.ONE_DECISION` about more."""
 
 Partitions = Sequence[tuple[UUID, int]]
 
@@ -109,12 +119,18 @@ class ShareMember:
 
 
 def share_requests(
-    connect: Callable[[], Line], own: tuple[str, UUID], many: Partitions, *, aborted: Partitions, share: float
+    connect: Callable[[], Line],
+    own: tuple[str, UUID],
+    many: Partitions,
+    *,
+    aborted: Partitions,
+    topics: Sequence[str],
+    share: float,
 ) -> Iterator[tuple[str, str, Callable[[], str]]]:
     """Yield what is asked, what bounds it, and a function that asks and returns the answer in words.
 
     `own` is a topic with one partition that the node leads and that has many records; `many` are partitions of any
-    topics. `aborted` have aborted batches. `share`: so much of what the limits allow.
+    topics. `aborted` have aborted batches. `topics` are all topics. `share`: so much of what the limits allow.
     """
     locks = int(MOST_LOCKS * share)
     limit = f"locks of a partition {MOST_LOCKS}"
@@ -128,6 +144,13 @@ def share_requests(
     fetched = many[: int(most * share)]
     what = f"share session: {len(fetched)} partitions"
     yield what, f"parts {IN_TURNS}", partial(_use_session, connect, fetched)
+    read = topics[: int(TOPICS_OF_A_GROUP * share)]
+    limit = f"topics {TOPICS_OF_A_GROUP}"
+    what = f"share group: offsets of {len(read)} topics set, described and deleted"
+    yield what, limit, partial(_use_offsets, connect, read)
+    for api_key in (ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT):
+        what = f"{api_key.name.lower()}: a member of {len(read)} topics"
+        yield what, limit, partial(_join_and_leave, connect, api_key, read)
 
 
 def _split_locks(connect: Callable[[], Line], own: tuple[str, UUID], locks: int) -> str:
@@ -163,25 +186,83 @@ def _fetch_committed(connect: Callable[[], Line], partitions: Partitions) -> str
     return f"{sum(ranges)} ranges of {len(ranges)} partitions"
 
 
+def _use_offsets(connect: Callable[[], Line], topics: Sequence[str]) -> str:
+    make = request_builders(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1)
+    asked = make.DescribeShareGroupOffsetsRequestGroup(group_id=GROUP_OF_MANY_TOPICS, topics=None)
+    named = request_builders(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0).DeleteShareGroupOffsetsRequestTopic
+    with connect() as line:
+        begun = _set_starts(line, GROUP_OF_MANY_TOPICS, topics)
+        described = line.request(
+            ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+            1,
+            "DescribeShareGroupOffsetsRequest",
+            ANSWER_S,
+            groups=(asked,),
+        )
+        deleted = line.request(
+            ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+            0,
+            "DeleteShareGroupOffsetsRequest",
+            ANSWER_S,
+            group_id=GROUP_OF_MANY_TOPICS,
+            topics=tuple(named(topic_name=each) for each in topics),
+        )
+    assert begun is not None and described is not None and deleted is not None, "no answer"
+    sizes = [len(each) for each in (begun.responses, described.groups[0].topics, deleted.responses)]
+    assert sizes == [len(topics)] * 3, f"{sizes} topics of {len(topics)} are answered"
+    return f"answers of {sizes} topics"
+
+
+def _join_and_leave(connect: Callable[[], Line], api_key: ApiKey, topics: Sequence[str]) -> str:
+    member_id, is_share = str(uuid4()), api_key == ApiKey.SHARE_GROUP_HEARTBEAT
+    more = {} if is_share else {"rebalance_timeout": timedelta(minutes=1), "topic_partitions": ()}
+
+    def beat(line: Line, epoch: int) -> Any:
+        return line.request(
+            api_key,
+            1,
+            "ShareGroupHeartbeatRequest" if is_share else "ConsumerGroupHeartbeatRequest",
+            ANSWER_S,
+            group_id=GROUP_OF_MANY_TOPICS + api_key.name,
+            member_id=member_id,
+            member_epoch=epoch,
+            rack_id=None,
+            subscribed_topic_names=None if epoch < 0 else tuple(topics),
+            **more,
+        )
+
+    with connect() as line:
+        joined, left = beat(line, 0), beat(line, FINAL_EPOCH)
+    assert joined is not None and left is not None, "no answer"
+    assert (joined.error_code, left.error_code) == (NONE, NONE), f"errors {joined} and {left}"
+    return "joined and left"
+
+
 def _set_start(line: Line, group: str, topic: str, partitions: int) -> None:
-    """Set the start offset of a topic's first partitions to 0."""
+    answer = _set_starts(line, group, [topic], partitions)
+    assert answer is not None and answer.error_code == NONE, f"no offset is set: {answer}"
+    for each in answer.responses[0].partitions:
+        assert each.error_code == NONE, f"no offset is set: {each}"
+
+
+def _set_starts(line: Line, group: str, topics: Sequence[str], partitions: int = 1) -> Any:
+    """Set the start offset of each topic's first partitions to 0."""
     make = request_builders(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0)
     starts = tuple(
         make.AlterShareGroupOffsetsRequestPartition(partition_index=each, start_offset=0)
         for each in range(partitions)
     )
-    named = make.AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=starts)
-    answer = line.request(
+    named = tuple(
+        make.AlterShareGroupOffsetsRequestTopic(topic_name=each, partitions=starts) for each in topics
+    )
+    return line.request(
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         0,
         "AlterShareGroupOffsetsRequest",
         ANSWER_S,
         group_id=group,
-        topics=(named,),
+        topics=named,
     )
-    assert answer is not None and answer.error_code == NONE, f"no offset is set: {answer}"
-    for each in answer.responses[0].partitions:
-        assert each.error_code == NONE, f"no offset is set: {each}"
 
 
 def _use_session(connect: Callable[[], Line], partitions: Partitions) -> str:

@@ -25,6 +25,7 @@ from raftlog.admin.route import FILTERED, Call, Route, of_group, of_topic
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
 from raftlog.base.config.kafka import is_kafkas
 from raftlog.base.errors import UnknownTopicOrPartition
+from raftlog.base.turns import in_slices
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -256,7 +257,11 @@ async def list_all_topic_configs(call: Call) -> ConfigList:
     these.
     """
     image = image_of(call)
-    configured = (name for kind, name in image.configs if kind == "topic" and name in image.topics)
+    configured = [
+        name
+        async for kind, name in in_slices(call, image.configs)
+        if kind == "topic" and name in image.topics
+    ]
     topics = sorted(await call.among(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, configured))
     found = [(topic, name) for topic in topics for name in sorted(image.config("topic", topic))]
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "topics", "-", "configs")

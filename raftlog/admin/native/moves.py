@@ -10,6 +10,7 @@ from raftlog.admin.errors import not_found
 from raftlog.admin.leaderships import drain, transfer_leadership, undrain
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
+from raftlog.base.turns import each_part
 from raftlog.metadata.controller_api import BrokerDrain
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
@@ -46,8 +47,10 @@ async def get_drain(call: Call) -> Drain:
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise not_found(f"broker {broker_id}")
-    led = sum(each.leader == broker_id for topic in image.topics.values() for each in topic.partitions)
-    return Drain(broker_id, broker.draining, led)
+    led = await each_part(
+        call, image.topics.values(), lambda topic: sum(each.leader == broker_id for each in topic.partitions)
+    )
+    return Drain(broker_id, broker.draining, sum(led))
 
 
 async def drain_broker(call: Call) -> Drain:

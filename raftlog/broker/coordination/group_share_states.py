@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from raftlog.base.errors import NONE, CoordinatorNotAvailable, KafkaError, from_code
 from raftlog.broker.coordination.share_state_client import answer_timeout_s
@@ -38,14 +39,14 @@ class StateQuestion(NamedTuple):
     """Fields of the whole request."""
 
 
-def initialize_question(state_epoch: int, starts: Mapping[SharePartitionKey, int]) -> StateQuestion:
-    """Begin states, or set their start offsets anew."""
+def initialize_question(state_epoch: int, starts: Mapping[UUID, Mapping[int, int]]) -> StateQuestion:
+    """Begin states, or set their start offsets anew. `starts` has these by topic id and partition."""
     return StateQuestion(
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,
         0,
         "InitializeShareGroupStateRequest",
         "InitializeStateData",
-        lambda key: {"state_epoch": state_epoch, "start_offset": starts[key]},
+        lambda key: {"state_epoch": state_epoch, "start_offset": starts[key.topic_id][key.partition]},
     )
 
 

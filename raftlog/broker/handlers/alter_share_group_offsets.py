@@ -16,6 +16,7 @@ import msgspec
 
 from raftlog.base.errors import NONE, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from raftlog.base.share_deliveries import HandAcknowledgement
+from raftlog.base.turns import in_slices
 from raftlog.base.types import NO_OFFSET
 from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audit import Outcome
@@ -55,7 +56,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     named = ((topic.topic_name, each) for topic in message.topics for each in topic.partitions)
     await each_part(broker.env, named, lambda each: ask(*each))
     allowed = await among(broker, request, Operation.READ, TOPIC, asked, log_if_denied=True)
-    known = {name: image.topics[name] for name in asked if name in allowed and name in image.topics}
+    known = {
+        name: topic
+        async for name in in_slices(broker.env, asked)
+        if name in allowed and (topic := image.topics.get(name)) is not None
+    }
 
     def start(topic: TopicState, index: int, start_offset: int) -> None:
         if _refusal(topic, index, start_offset) is None:

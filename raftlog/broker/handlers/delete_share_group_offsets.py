@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.errors import NONE, KafkaError, UnknownTopicOrPartition
+from raftlog.base.turns import in_slices
 from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audit import Outcome
 from raftlog.broker.audited_changes import named
@@ -28,9 +29,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Respond per topic once its states are deleted."""
     image = broker.image()
     check_share_version(image)
-    names = dict.fromkeys(each.topic_name for each in message.topics)
+    names = {each.topic_name: None async for each in in_slices(broker.env, message.topics)}
     allowed = await among(broker, request, Operation.READ, TOPIC, names, log_if_denied=True)
-    known = {name: image.topics[name].topic_id for name in names if name in allowed and name in image.topics}
+    known = {
+        name: topic.topic_id
+        async for name in in_slices(broker.env, names)
+        if name in allowed and (topic := image.topics.get(name)) is not None
+    }
     change: ShareStateChange = await broker.groups.ask(
         GroupCoordinator.delete_share_offsets,
         DeleteShareOffsets(message.group_id, frozenset(known.values())),

@@ -14,6 +14,7 @@ import msgspec
 
 from raftlog.base.errors import NONE, CoordinatorLoadInProgress, InvalidRequest, KafkaError
 from raftlog.base.share_deliveries import DeliveriesQuestion
+from raftlog.base.turns import in_slices
 from raftlog.base.types import NO_OFFSET, TopicPartition
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -79,7 +80,11 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
     allowed = await among(
         broker, request, Operation.DESCRIBE, TOPIC, wanted, log_if_denied=asked.topics is not None
     )
-    known = {image.topics[name].topic_id: name for name in wanted if name in allowed and name in image.topics}
+    known = {
+        topic.topic_id: name
+        async for name in in_slices(broker.env, wanted)
+        if name in allowed and (topic := image.topics.get(name)) is not None
+    }
     keys: list[SharePartitionKey] = []
 
     def ask(topic_id: UUID, name: str, index: int) -> None:
@@ -120,10 +125,11 @@ async def _wanted(broker: BrokerContext, image: MetadataImage, asked: Any) -> Ma
     group = await broker.groups.read(asked.group_id)
     if group.share is None:
         return {}
+    held = group.share.states.initialized.items()
     return {
-        image.topic_names[topic_id]: tuple(sorted(it.partitions))
-        for topic_id, it in group.share.states.initialized.items()
-        if topic_id in image.topic_names
+        name: tuple(sorted(it.partitions))
+        async for topic_id, it in in_slices(broker.env, held)
+        if (name := image.topic_names.get(topic_id)) is not None
     }
 
 

@@ -14,6 +14,7 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from raftlog.base.turns import in_slices
 from raftlog.base.types import INTERNAL_TOPICS, is_legal_topic_name
 from raftlog.broker.api import Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -30,6 +31,9 @@ API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 PARTITIONS_MAX: Final = 2000
 """The limit of partitions in a response (max.request.partition.size.limit). A missing topic counts as one partition."""
 
+NAMES_AT_ONCE: Final = 5_000
+"""Names that are compared with the cursor's between two turns of the loop, some ms."""
+
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond from the newest image, up to the limit. The cursor is where to continue."""
@@ -39,7 +43,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     visible = await among(
         broker, request, Operation.DESCRIBE, TOPIC, asked or image.topics, log_if_denied=bool(asked)
     )
-    names = sorted(name for name in asked or visible if name >= first)[: PARTITIONS_MAX + 1]
+    named = [name async for name in in_slices(broker.env, asked or visible, NAMES_AT_ONCE) if name >= first]
+    names = sorted(named)[: PARTITIONS_MAX + 1]
     page = _Page(
         BrokersView(image.brokers, request.listener),
         message.response_partition_limit,
@@ -70,7 +75,7 @@ def error_response(_request: RequestContext, message: Any, error: KafkaError) ->
     make = response_builders(API_KEY, 0)
     return make.DescribeTopicPartitionsResponse(
         throttle_time=0,
-        topics=tuple(
+        topics=(
             make.DescribeTopicPartitionsResponseTopic(error_code=error.code, name=name, topic_id=None)
             for name in sorted({topic.name for topic in message.topics})
         ),

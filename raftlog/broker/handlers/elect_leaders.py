@@ -37,10 +37,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Return the error for the whole request and for each partition, since version 0 has only the latter."""
     make = response_builders(API_KEY, request.api_version)
-    results = tuple(
+    results = (
         make.ReplicaElectionResult(
             topic=topic.topic,
-            partition_result=tuple(
+            partition_result=(
                 make.PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
                 for index in topic.partitions
             ),

@@ -71,7 +71,7 @@ async def _beat(broker: BrokerContext, request: RequestContext, message: Any) ->
     }
     try:
         outcomes = await initialize_states(broker, work.group_id, work.state_epoch, starts, pauses_s=NO_RETRY)
-        ready = ShareStatesReady(work.group_id, succeeded(outcomes, wanted))
+        ready = ShareStatesReady(work.group_id, await succeeded(broker, outcomes, wanted))
         await broker.groups.ask(GroupCoordinator.share_states_ready, ready)
         if ready.partitions == wanted:
             again = msgspec.structs.replace(beat, epoch=heard.epoch)

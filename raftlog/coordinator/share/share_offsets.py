@@ -11,8 +11,9 @@ from uuid import UUID
 
 import msgspec
 
-from raftlog.base.errors import NonEmptyGroup
+from raftlog.base.errors import GroupMaxSizeReached, NonEmptyGroup
 from raftlog.coordinator.consumer.consumer_membership import Partitions
+from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
 from raftlog.coordinator.share.share_heartbeat import ShareDecisionBuilder
 from raftlog.coordinator.share.share_membership import (
     ShareStates,
@@ -58,16 +59,18 @@ class ShareChangeEnded(msgspec.Struct, frozen=True):
 
 
 def decide_alter_offsets(builder: ShareDecisionBuilder, request: AlterShareOffsets) -> ShareStateChange:
-    """Begin to set start offsets. Raise NonEmptyGroup.
+    """Begin to set start offsets. Raise NonEmptyGroup, or GroupMaxSizeReached for more topics than a group reads.
 
     States that are initialized already stay so, whether or not the change succeeds.
     """
     _check_empty(builder)
+    if len(request.topics) > MAX_SUBSCRIBED_TOPICS:
+        raise GroupMaxSizeReached(f"a group has offsets of at most {MAX_SUBSCRIBED_TOPICS} topics")
     states, topics = builder.states, builder.context.image.topic_names
     begun = {
-        topic_id: ShareTopic(topics[topic_id], frozenset(offsets))
+        topic_id: ShareTopic(name, frozenset(offsets))
         for topic_id, offsets in request.topics.items()
-        if topic_id in topics
+        if (name := topics.get(topic_id)) is not None
     }
     builder.states = ShareStates(
         union(states.initializing, minus(begun, states.initialized)),

@@ -21,6 +21,7 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.types import NAME_MAX_CHARS
+from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
 from raftlog.coordinator.group_requests import DeleteGroup
 from raftlog.coordinator.share.share_heartbeat import (
     ShareGroupHeartbeat,
@@ -360,6 +361,16 @@ def test_start_offsets_are_set_in_a_new_epoch() -> None:
     assert setup.share.states == ShareStates({}, {T: ShareTopic("t", frozenset(range(4)))})
     end(setup, started={T: frozenset({0, 2})})
     assert setup.accepted("m", 0).work is None
+
+
+def test_a_group_has_offsets_of_as_many_topics_as_it_may_read() -> None:
+    """More are refused before they are gone through, since all are decided in one turn of the loop."""
+    setup = Setup()
+    many = {UUID(int=number): {0: 0} for number in range(1, MAX_SUBSCRIBED_TOPICS + 2)}
+    refused = alter(setup, many)
+    assert isinstance(refused, GroupMaxSizeReached)
+    assert str(refused) == "a group has offsets of at most 10000 topics"
+    assert setup.replayed() == {}
 
 
 def test_a_group_may_begin_with_its_offsets() -> None:

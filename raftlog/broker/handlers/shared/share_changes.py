@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     KafkaError,
     NotCoordinator,
 )
+from raftlog.base.turns import in_slices
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.group_share_states import (
     Outcomes,
@@ -36,6 +37,10 @@ def share_keys(group_id: str, partitions: Mapping[UUID, Collection[int]]) -> Ite
     for topic_id, indexes in partitions.items():
         for index in sorted(indexes):
             yield SharePartitionKey(group_id, topic_id, index)
+
+
+async def _listed(broker: BrokerContext, keys: Iterator[SharePartitionKey]) -> tuple[SharePartitionKey, ...]:
+    return tuple([each async for each in in_slices(broker.env, keys)])
 
 
 async def ask_share_coordinators(
@@ -76,30 +81,31 @@ async def initialize_states(
     pauses_s: tuple[float, ...] = RETRY_PAUSES_S,
 ) -> Outcomes:
     """Begin states with these start offsets."""
-    keys = tuple(share_keys(group_id, starts))
-    question = initialize_question(
-        state_epoch, {each: starts[each.topic_id][each.partition] for each in keys}
-    )
+    keys = await _listed(broker, share_keys(group_id, starts))
+    question = initialize_question(state_epoch, starts)
     return await ask_share_coordinators(broker, question, keys, pauses_s=pauses_s)
 
 
 async def carry_out(broker: BrokerContext, change: ShareStateChange) -> Outcomes:
     """Carry out a change, and return the outcome for each partition. Raises what the group's coordinator answers."""
     outcomes = await initialize_states(broker, change.group_id, change.state_epoch, change.started)
-    keys = tuple(share_keys(change.group_id, change.deleted))
+    keys = await _listed(broker, share_keys(change.group_id, change.deleted))
     outcomes |= await ask_share_coordinators(broker, delete_question(change.state_epoch), keys)
-    failed = {key.topic_id for key, outcome in outcomes.items() if isinstance(outcome, KafkaError)}
-    ended = ShareChangeEnded(
-        change.group_id, succeeded(outcomes, change.started), frozenset(change.deleted) - failed
-    )
+    failed = {
+        key.topic_id
+        async for key, outcome in in_slices(broker.env, outcomes.items())
+        if isinstance(outcome, KafkaError)
+    }
+    started = await succeeded(broker, outcomes, change.started)
+    ended = ShareChangeEnded(change.group_id, started, frozenset(change.deleted) - failed)
     await broker.groups.ask(GroupCoordinator.share_change_ended, ended)
     return outcomes
 
 
-def succeeded(outcomes: Outcomes, wanted: Mapping[UUID, object]) -> Partitions:
+async def succeeded(broker: BrokerContext, outcomes: Outcomes, wanted: Mapping[UUID, object]) -> Partitions:
     """Return the partitions of some topics with an outcome that is no error."""
     found: dict[UUID, set[int]] = {}
-    for key, outcome in outcomes.items():
+    async for key, outcome in in_slices(broker.env, outcomes.items()):
         if key.topic_id in wanted and not isinstance(outcome, KafkaError):
             found.setdefault(key.topic_id, set()).add(key.partition)
-    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+    return {topic_id: frozenset(indexes) async for topic_id, indexes in in_slices(broker.env, found.items())}
