@@ -127,6 +127,8 @@ class Invariants:
             if seen.has_news(partition):
                 for fault in seen.look():
                     self.failures.append(fault)
+        if len(replicas) > len(broker.replicas.partitions):
+            watch.replicas = {each: replicas[each] for each in broker.replicas.partitions.values()}
 
     def _look_at_groups(self, watch: NodeWatch) -> None:
         """The memory of groups is counted as it changes; weighed anew it is the same."""

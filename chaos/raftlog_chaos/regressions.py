@@ -28,6 +28,7 @@ REGRESSIONS: Final = (
     Regression("corruption", 3.0, 4, "damage-taken-for-torn-tail"),
     Regression("corruption", 3.0, 173, "recovery-point-beyond-a-cut"),
     Regression("emptied-segments", 4.0, 1, "answers-without-records"),
+    Regression("endurance", 3.0, 1, "departed-log-waits"),
     Regression("endurance", 3.0, 6, "metadata-without-sync"),
     Regression("exactly-once", 6.0, 19, "begun-too-early"),
     Regression("exactly-once-alone", 6.0, 2, "owners-fenced"),

@@ -194,7 +194,7 @@ async def endure(loop: SimLoop, seconds: float = 15.0) -> Report:
     await extras.stop()
     recovery_s = await scenario.finish()
     await extras.finish(RECOVERY_S)
-    faults = scenario.judge() + extras.judge()
+    faults = scenario.judge() + extras.judge() + await extras.held_logs()
     assert not faults, "; ".join(faults[:10])
     report = scenario.report(recovery_s)
     return replace(report, acked=report.acked + extras.acked)

@@ -9,6 +9,7 @@ from raftlog.base.types import TopicPartition
 from raftlog_chaos.checkers import judge
 from raftlog_chaos.history import Header, Op, Recorder
 from raftlog_chaos.simulator.cluster import SimCluster
+from raftlog_chaos.simulator.departed_logs import DepartedLogs
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.churn import Churn
 from raftlog_chaos.workloads.log_workload import LogOptions, LogWorkload
@@ -32,6 +33,7 @@ class Extras:
         self.log: LogWorkload | None = None
         self.churn: Churn | None = None
         self.mover: Mover | None = None
+        self.departed = DepartedLogs(cluster)
         self.ops: list[Op] = []
         self._missing: dict[str, int] = {}
 
@@ -112,6 +114,10 @@ class Extras:
             await self.cluster.until(lambda: churn.done, seconds, "passing topics deleted")
             await self.cluster.until(self._is_forgotten, seconds, "deleted topics gone from every node")
             churn.over = True
+
+    async def held_logs(self) -> list[str]:
+        """Return what is wrong with logs that left their broker."""
+        return await self.departed.held() if self.departed else []
 
     def _is_forgotten(self) -> bool:
         assert self.churn is not None

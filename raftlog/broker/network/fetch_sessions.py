@@ -25,7 +25,6 @@ from raftlog.base.log import get_logger
 from raftlog.base.memory import Account
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, FetchRequest, TopicKey
-from raftlog.replication.role import OfflineRole
 
 if TYPE_CHECKING:
     from raftlog.metadata.image import MetadataImage
@@ -305,8 +304,6 @@ class FetchSession(Guard):
             self._unpark(entry, partition)
             entry.dry = False  # also for a fetch that has read it already, but is not completed yet
             self.ready[entry] = None
-            if type(partition.role) is OfflineRole:
-                self.attach(entry, None)  # else an idle session would hold a deleted log
             if self.fetch is not None:
                 self.fetch.wake_soon()
         except Exception:
@@ -352,6 +349,13 @@ class FetchSession(Guard):
                 self.ready[entry] = None
         except Exception:
             self.crash("log_start_moved")
+
+    def detach(self, partition: Partition) -> None:
+        """Let go of a replica that left this broker: an idle session would hold its log. A waiting fetch is woken."""
+        entry = self.by_partition.get(partition)
+        if entry is not None:
+            self.wake(partition)
+            self.attach(entry, None)
 
     def estimate_new_bytes(self, enough: int) -> int:
         """Return the approximate size of new data in `ready`, or `enough` if a partition there has a new role."""
@@ -423,6 +427,11 @@ class FetchSessions:
         if session is not None:
             self._free_memory(session)
             session.close()
+
+    def detach(self, partition: Partition) -> None:
+        """Have every session let go of a replica that left this broker."""
+        for session in self._sessions.values():
+            session.detach(partition)
 
     def _continue(
         self, session: FetchSession | None, request: FetchRequest, version: int, now: float

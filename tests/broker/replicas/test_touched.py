@@ -10,21 +10,19 @@ from weakref import ref
 
 import pytest
 
-from raftlog.broker.network.fetch_sessions import FetchSession, SessionPartition
 from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import CREATED_ON_LOOP
 from raftlog.broker.replicas.touched import TouchedPartitions
-from raftlog.protocol.fetch import FetchPartition
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.replication.partition import Partition
 from raftlog.storage import cleaner
 from raftlog.storage.log import Log
 from tests.broker.broker_cluster import BrokerCluster, run_scenario
 from tests.broker.replicas.test_compaction import CLEANED_S, COMPACTED, compacted, fill, put
+from tests.broker.replicas.test_follower_fetch import Reader
 from tests.replication.replica_cluster import NOW_MS
 
-FROM_START = FetchPartition(0, -1, 0, -1, -1, 100)
 CHORES = (
     "shrink_isrs",
     "checkpoint_high_watermarks",
@@ -137,8 +135,6 @@ def test_nothing_holds_a_deleted_log(policy: str, settings: dict[str, str]) -> N
         batch = build_batch([record], producer=ProducerIdAndSequence(1, 0, number))
         partition.append_produced(memoryview(batch), acks=1, now_ms=NOW_MS)
 
-    sessions = []
-
     async def scenario(cluster: BrokerCluster) -> None:
         configs = {"cleanup.policy": policy, "segment.bytes": "300", "flush.ms": "86400000"}
         cluster.publish(configs={("topic", "t"): configs})
@@ -149,10 +145,12 @@ def test_nothing_holds_a_deleted_log(policy: str, settings: dict[str, str]) -> N
             await cluster.pass_time(0.1)
         for each in cluster.brokers.values():
             await each.host.start(_all_chores(each.housekeeping))
-            session, entry = FetchSession(replica=False, by_id=False), SessionPartition("t", FROM_START)
-            sessions.append(session)
-            session.attach(entry, each.partition())
-            session.park(entry)
+        readers = [Reader(cluster) for _ in range(3)]
+        assert (await readers[0].fetch(1, 0)).records  # and it waits for nothing since
+        assert not (await readers[1].fetch(1, 2)).records
+        assert readers[1].host.start(readers[1].fetch(1, None, wait_ms=86_400_000))
+        assert not (await readers[2].fetch(1, 2)).records
+        assert len(cluster[1].server.sessions) == 3 + 2  # and its followers'
         logs = [
             ref(each.log)
             for broker in cluster.brokers.values()
