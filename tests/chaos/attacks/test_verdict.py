@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from raftlog_chaos.attacks.session import AttackSession
 from raftlog_chaos.attacks.verdict import (
     MIB,
     ClusterObservation,
@@ -101,6 +104,20 @@ def test_a_series_of_attacks_may_leave_more_than_one():
     assert not is_settled(with_node(1, rest_bytes=(90 + 48) * MIB).nodes, LIMITS)
     assert is_settled(with_node(1, rest_bytes=(90 + 48) * MIB).nodes, limits)
     assert not is_settled(with_node(1, rest_bytes=(90 + 49) * MIB).nodes, limits)
+
+
+def test_the_second_attack_on_a_cluster_begins_a_series():
+    """The first is judged as if it were alone."""
+
+    def stop() -> str:
+        raise InterruptedError
+
+    ground = SimpleNamespace(doors={}, bootstrap="", client_settings={})
+    session = AttackSession(ground, LIMITS)
+    for expected in (LIMITS, LIMITS.of_series(), LIMITS.of_series()):
+        with pytest.raises(InterruptedError):
+            session.judge(an_attack(), stop)
+        assert session.limits == expected
 
 
 def test_harm_that_earlier_attacks_may_share_is_distinguished():
