@@ -30,6 +30,7 @@ class PartitionIndex:
         "_eligible",
         "_image",
         "_in_sync",
+        "_out_of_sync",
         "imbalanced",
         "leaving",
         "preferred_leaders",
@@ -42,6 +43,8 @@ class PartitionIndex:
     def __init__(self) -> None:
         self._image = EMPTY_IMAGE
         self._in_sync: defaultdict[int, set[TopicPartition]] = defaultdict(set)
+        self._out_of_sync: defaultdict[int, set[TopicPartition]] = defaultdict(set)
+        """Partitions by each broker that has a replica of them outside their ISR."""
         self._eligible: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self._by_folded_name: defaultdict[str, set[str]] = defaultdict(set)
         """Topics with a dot or an underscore, by the name that Kafka's metrics fold them to."""
@@ -72,18 +75,13 @@ class PartitionIndex:
                     self._note_topic(name.topic, exists=state is not None)
             self._image = image
             if image.decommissions.keys() != self._decommissioned:
-                self._find_leaving(image)
+                self._decommissioned = frozenset(image.decommissions)
+                self.leaving = dict.fromkeys(sorted(set().union(*map(self._held_by, self._decommissioned))))
         return self
 
-    def _find_leaving(self, image: MetadataImage) -> None:
-        """Look at all partitions, since other brokers are decommissioned than before."""
-        self._decommissioned = frozenset(image.decommissions)
-        self.leaving = {
-            TopicPartition(name, number): None
-            for name in (sorted(image.topics) if self._decommissioned else ())
-            for number, state in enumerate(image.topics[name].partitions)
-            if not self._decommissioned.isdisjoint(state.replicas)
-        }
+    def _held_by(self, broker_id: int) -> Set[TopicPartition]:
+        """Return the partitions that a broker has a replica of."""
+        return self.in_sync_on(broker_id) | self._out_of_sync.get(broker_id, frozenset())
 
     def postpone(self, name: TopicPartition) -> None:
         """Have all other leaving partitions come before this."""
@@ -119,6 +117,8 @@ class PartitionIndex:
         if was is not None:
             for broker_id in was.isr:
                 self._in_sync[broker_id].discard(name)
+            for broker_id in was.replicas:
+                self._out_of_sync[broker_id].discard(name)
             for broker_id in was.eligible:
                 self._eligible[broker_id].discard(name)
             self.with_eligible.discard(name)
@@ -133,6 +133,9 @@ class PartitionIndex:
             return
         for broker_id in state.isr:
             self._in_sync[broker_id].add(name)
+        for broker_id in state.replicas:
+            if broker_id not in state.isr:
+                self._out_of_sync[broker_id].add(name)
         for broker_id in state.eligible:
             self._eligible[broker_id].add(name)
             self.with_eligible.add(name)

@@ -39,13 +39,15 @@ def images(draw: st.DrawFn) -> MetadataImage:
         name: TopicState(name, UUID(int=draw(st.integers(1, 2))), tuple(draw(st.lists(states(), max_size=3))))
         for name in draw(st.sets(st.sampled_from(NAMES)))
     }
-    return MetadataImage(topics=topics)
+    leaving = draw(st.sets(st.sampled_from(BROKERS), max_size=2))
+    return MetadataImage(topics=topics, decommissions=dict.fromkeys(leaving, NO_BROKER))
 
 
 def contents(index: PartitionIndex) -> dict[str, Any]:
     """All that an index says."""
     return {
         "in sync": {broker_id: names for broker_id, names in index._in_sync.items() if names},
+        "out of sync": {broker_id: names for broker_id, names in index._out_of_sync.items() if names},
         "without leader": index.without_leader,
         "reassigned": index.reassigned,
         "imbalanced": index.imbalanced,
@@ -63,8 +65,13 @@ def look_at_all(image: MetadataImage) -> dict[str, Any]:
         for number, state in enumerate(topic.partitions)
     }
     members = {each for state in found.values() for each in state.isr}
+    others = {each for state in found.values() for each in state.replicas if each not in state.isr}
     return {
         "in sync": {each: {name for name, state in found.items() if each in state.isr} for each in members},
+        "out of sync": {
+            each: {name for name, it in found.items() if each in it.replicas and each not in it.isr}
+            for each in others
+        },
         "without leader": {n for n, state in found.items() if state.leader == NO_BROKER or state.isr_lost},
         "reassigned": {name for name, state in found.items() if state.is_reassigned},
         "imbalanced": {n for n, state in found.items() if state.leader not in (state.replicas[0], NO_BROKER)},

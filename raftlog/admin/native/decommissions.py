@@ -13,7 +13,7 @@ from raftlog.admin.leaderships import decommission
 from raftlog.admin.native.moves import LARGEST_ID
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
-from raftlog.base.turns import each_part
+from raftlog.base.turns import each_part, in_slices
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.effective_config import cordoned_brokers
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
@@ -78,7 +78,7 @@ async def progress_of(call: Call, broker_id: int) -> Decommission:
     moving: list[Moving] = []
     waiting: list[Waiting] = []
     held = await each_part(call, image.topics.values(), partial(_held, broker_id))
-    for topic, number, state in chain.from_iterable(held):
+    async for topic, number, state in in_slices(call, chain.from_iterable(held)):
         if broker_id in state.removing_replicas:
             to = [each for each in state.adding_replicas if each not in state.removing_replicas]
             moving.append(Moving(topic, number, to))

@@ -96,7 +96,7 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
     states = await ask_share_coordinators(broker, SUMMARY_QUESTION, tuple(keys))
     rows = await _rows(broker, request, known, states)
 
-    def topics() -> Iterator[Any]:
+    def topics() -> Iterator[Any]:  # None counts as a part, and is left out
         for topic_id, name in known.items():
             found = ((each, rows.get((topic_id, each), NOTHING)) for each in wanted[name])
             yield _topic(make, name, topic_id, found)
@@ -105,6 +105,8 @@ async def _group(broker: BrokerContext, request: RequestContext, asked: Any) -> 
                 yield _topic(make, name, None, dict.fromkeys(indexes, NOTHING).items())
             elif name not in allowed and asked.topics is not None:  # otherwise they are left out
                 yield _topic(make, name, None, dict.fromkeys(indexes, _error(refusal(TOPIC))).items())
+            else:
+                yield None
 
     group = make.DescribeShareGroupOffsetsResponseGroup(
         group_id=asked.group_id, topics=topics(), error_code=NONE
