@@ -8,7 +8,7 @@ broker without a replica is unregistered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Final
 
@@ -57,7 +57,7 @@ def decide_decommission(
         if broker_id not in image.decommissions:
             raise NoReassignmentInProgress(f"broker {broker_id} is not being decommissioned")
     else:
-        _check_others(image, request)
+        _check_others(image, request, index)
     before = image.decommissions.get(broker_id)
     other = before if before is not None and request.replace_with == NO_BROKER else request.replace_with
     changes = request.ended or before != other
@@ -76,7 +76,7 @@ def decide_decommission(
     return Decision(records, Done(), effects)
 
 
-def _check_others(image: MetadataImage, request: DecommissionBroker) -> None:
+def _check_others(image: MetadataImage, request: DecommissionBroker, index: PartitionIndex) -> None:
     """Raise unless the brokers that stay can hold every replica, and the replacement is one of them."""
     broker_id, other = request.broker_id, request.replace_with
     staying = image.brokers.keys() - image.decommissions.keys() - {broker_id}
@@ -85,8 +85,9 @@ def _check_others(image: MetadataImage, request: DecommissionBroker) -> None:
             f"broker {other} cannot replace broker {broker_id}: it is not registered, or is being decommissioned too"
         )
     leaving = image.decommissions.keys() | {broker_id}
+    held = index.at(image).held_by_any(leaving)
     largest = max(
-        ((len(state.target_replicas), name) for name, state in _held(image, leaving)),
+        ((len(image.topics[name].partitions[number].target_replicas), name) for name, number in held),
         default=(0, ""),
     )
     if largest[0] > len(staying):
@@ -94,13 +95,6 @@ def _check_others(image: MetadataImage, request: DecommissionBroker) -> None:
             f"topic {largest[1]} has replication factor {largest[0]}, and without broker {broker_id} only "
             f"{len(staying)} brokers are left: add a broker first"
         )
-
-
-def _held(image: MetadataImage, brokers: Set[int]) -> Iterator[tuple[str, PartitionState]]:
-    for name, topic in image.topics.items():
-        for state in topic.partitions:
-            if not brokers.isdisjoint(state.replicas):
-                yield name, state
 
 
 def decide_moves(

@@ -76,12 +76,15 @@ class PartitionIndex:
             self._image = image
             if image.decommissions.keys() != self._decommissioned:
                 self._decommissioned = frozenset(image.decommissions)
-                self.leaving = dict.fromkeys(sorted(set().union(*map(self._held_by, self._decommissioned))))
+                self.leaving = dict.fromkeys(sorted(self.held_by_any(self._decommissioned)))
         return self
 
-    def _held_by(self, broker_id: int) -> Set[TopicPartition]:
-        """Return the partitions that a broker has a replica of."""
-        return self.in_sync_on(broker_id) | self._out_of_sync.get(broker_id, frozenset())
+    def held_by_any(self, broker_ids: Iterable[int]) -> Set[TopicPartition]:
+        """Return the partitions that any of these brokers has a replica of."""
+        found = set(self.in_sync_on_any(broker_ids))
+        for broker_id in broker_ids:
+            found |= self._out_of_sync.get(broker_id, frozenset())
+        return found
 
     def postpone(self, name: TopicPartition) -> None:
         """Have all other leaving partitions come before this."""
@@ -115,10 +118,8 @@ class PartitionIndex:
 
     def _sort(self, name: TopicPartition, was: PartitionState | None, state: PartitionState | None) -> None:
         if was is not None:
-            for broker_id in was.isr:
-                self._in_sync[broker_id].discard(name)
             for broker_id in was.replicas:
-                self._out_of_sync[broker_id].discard(name)
+                (self._in_sync if broker_id in was.isr else self._out_of_sync)[broker_id].discard(name)
             for broker_id in was.eligible:
                 self._eligible[broker_id].discard(name)
             self.with_eligible.discard(name)
@@ -131,11 +132,8 @@ class PartitionIndex:
             self.leaving[name] = None
         if state is None:
             return
-        for broker_id in state.isr:
-            self._in_sync[broker_id].add(name)
         for broker_id in state.replicas:
-            if broker_id not in state.isr:
-                self._out_of_sync[broker_id].add(name)
+            (self._in_sync if broker_id in state.isr else self._out_of_sync)[broker_id].add(name)
         for broker_id in state.eligible:
             self._eligible[broker_id].add(name)
             self.with_eligible.add(name)
