@@ -408,6 +408,7 @@ class BrokerRole:
         )
         self._make_coordinators()
         self.server = BrokerServer(self.context, dispatch)
+        self.replicas.touched.discard_listeners.append(self.server.sessions.detach)
         self.housekeeping = Housekeeping(self.replicas)
         self.lifecycle = Lifecycle(
             registration=self._registration,

@@ -79,6 +79,7 @@ class SimBroker:
             broker_epoch=lambda: self.epoch,
         )
         self.server = BrokerServer(context, dispatch)
+        self.replicas.touched.discard_listeners.append(self.server.sessions.detach)
         await self.server.start()
         self.housekeeping = Housekeeping(self.replicas)
         self.housekeeping.start()

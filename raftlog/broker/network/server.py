@@ -158,7 +158,6 @@ class BrokerServer:
             broker.env.unguessable,
             self.memory.sessions,
         )
-        broker.replicas.touched.discard_listeners.append(self.sessions.detach)
         self.arrivals = Arrivals(self.loop, self.stopwatch, handshake_api_key=HANDSHAKE_KEY)
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
