@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raftlog.broker.network.fetch_sessions import FetchSessions
 from raftlog.broker.replicas.touched import TouchedPartitions
 from raftlog_chaos.scenarios.endurance import endure
+from raftlog_chaos.scenarios.fetch_sessions import fetch_sessions
 from tests.planted.plant import Plant
 
 if TYPE_CHECKING:
@@ -24,4 +26,12 @@ def wait_for_the_chore(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TouchedPartitions, "discard", discard)
 
 
-PLANTS = (Plant("departed-log-waits", "a deleted log is held", endure, wait_for_the_chore),)
+def keep_in_sessions(patch: pytest.MonkeyPatch) -> None:
+    """The session of a client that is gone holds the log until it is evicted."""
+    patch.setattr(FetchSessions, "detach", lambda sessions, partition: None)
+
+
+PLANTS = (
+    Plant("departed-log-waits", "a deleted log is held", endure, wait_for_the_chore),
+    Plant("departed-log-in-session", "a deleted log is held", fetch_sessions, keep_in_sessions),
+)

@@ -1,5 +1,7 @@
 """A client reads in a fetch session what it has just written, while leaders die: all acknowledged records are there.
 
+In the end it is idle, and its topic is deleted: its session must not hold the log.
+
 A node may read from its sockets before its due timers, as with uvloop. Here it wakes consumers late. A fetch has all
 records that were acknowledged before it was sent, as in Kafka, which looks at each partition anew.
 """
@@ -16,8 +18,9 @@ from raftlog.broker.replicas.replicas import Replicas
 from raftlog.replication.partition import Partition
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.simulator.departed_logs import DepartedLogs
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
+from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic, delete_topic
 from raftlog_chaos.workloads.session_reader import SessionReader
 
 SESSIONS: Final = "sessions"
@@ -31,6 +34,7 @@ async def fetch_sessions(loop: SimLoop, seconds: float = 3.0) -> Report:
     with late_wakes():
         scene = Choreography(loop)
         await scene.begin()
+        departed = DepartedLogs(scene.cluster)
         client = Client("reader", scene.cluster.bootstrap)
         await loop.host("admin").start(create_topic(client, SESSIONS, partitions=1))
         reader, read = SessionReader(client, (SESSIONS, 0)), 0
@@ -43,6 +47,11 @@ async def fetch_sessions(loop: SimLoop, seconds: float = 3.0) -> Report:
             if state is not None and state.leader >= 0:
                 scene.cluster.crash(state.leader, power_loss=scene.power())
         await scene.whole()
+        async with asyncio.timeout(SERVED_S):
+            read += await loop.host(client.name).start(_read_what_is_written(scene, reader))
+        await loop.host("admin").start(delete_topic(client, SESSIONS))
+        held = await departed.held()
+        assert departed and not held, "; ".join(held)
         report = await scene.end()
     assert read > reader.sessions, "no session lasted: this proves nothing"
     return replace(report, faults={**report.faults, "read in a session": read})
