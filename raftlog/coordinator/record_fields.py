@@ -124,13 +124,8 @@ def raw_bytes(content: bytes) -> bytes:
     return I32.pack(len(content)) + content
 
 
-_SMALL: Final = tuple(bytes((number,)) for number in range(0x80))
-
-
 def varint(number: int) -> bytes:
     """Encode an unsigned number, seven bits a byte."""
-    if number < len(_SMALL):
-        return _SMALL[number]
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

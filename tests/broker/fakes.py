@@ -28,7 +28,6 @@ from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.early_batches import EarlyBatches
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
-from raftlog.broker.replicas.touched import TouchedPartitions
 from raftlog.metadata.broker_requests import ProducerIdBlock
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import APIS
@@ -263,7 +262,6 @@ class FakeReplicas:
         self.early_batches = EarlyBatches(lambda: 0.0)
         self.sent = ReplicationQuota(lambda: 0.0)
         self.to_wake: list[FakePartition] = []
-        self.touched = TouchedPartitions()
 
     def wake_now(self) -> None:
         for partition in self.to_wake:

@@ -11,6 +11,7 @@ from raftlog.base.errors import (
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
+from raftlog.base.types import NO_BROKER
 from raftlog.controller import elections
 from raftlog.metadata.controller_api import (
     PREFERRED,
@@ -70,6 +71,24 @@ def test_a_request_for_all_looks_at_no_partition_without_a_need(
     for kind in (PREFERRED, UNCLEAN):
         controllers.ask(ElectLeaders(kind))
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(PREFERRED, PreferredLeaderNotAvailable.code), (UNCLEAN, 0)],
+    ids=["preferred", "unclean"],
+)
+def test_a_request_for_all_names_partitions_without_a_leader(kind: int, code: int) -> None:
+    """Both kinds of election are for them."""
+    controllers = ControllerCluster()
+    controllers.start(1, 2, 3)
+    controllers.assign("led", (2, 3))
+    controllers.assign("lost", (1, 2))
+    controllers.alter("lost", (1,))
+    controllers.die(1)
+    assert controllers.partition("lost").leader == NO_BROKER
+    results = controllers.ask(ElectLeaders(kind)).results
+    assert [(each.topic, each.partition, each.error_code) for each in results] == [("lost", 0, code)]
 
 
 def test_doubtful_broker_is_not_elected(controllers: ControllerCluster) -> None:

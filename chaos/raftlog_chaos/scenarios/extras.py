@@ -116,7 +116,7 @@ class Extras:
             churn.over = True
 
     async def held_logs(self) -> list[str]:
-        """Return what is wrong with logs that left their broker."""
+        """Return which logs their broker still holds after they left it."""
         return await self.departed.held() if self.departed else []
 
     def _is_forgotten(self) -> bool:

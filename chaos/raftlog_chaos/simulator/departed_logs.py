@@ -1,4 +1,4 @@
-"""The logs of replicas that left a broker: soon afterwards nothing there holds them.
+"""The logs of replicas that left a broker, which has to let go of them soon afterwards.
 
 A weak reference shows whether anything holds one: a chore's queue, a timer, a checkpoint, an idle session. Otherwise a
 broker on which topics come and go would hold more and more of them.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raftlog_chaos.simulator.cluster import SimCluster
 
 LET_GO_S: Final = 5.0
-"""The time after which nothing holds such a log, virtual seconds."""
+"""The time in which a broker lets go of such a log, virtual seconds."""
 
 
 class DepartedLogs:
@@ -44,7 +44,7 @@ class DepartedLogs:
             node.broker.replicas.touched.discard_listeners.append(note)
 
     async def held(self) -> list[str]:
-        """Return what is wrong, after LET_GO_S. Logs of nodes that were killed do not count."""
+        """Wait for LET_GO_S, and return which logs are still held, except by killed nodes."""
         await asyncio.sleep(LET_GO_S)
         alive = [each.node for each in self._cluster.running() if each.node is not None]
         self._cluster.check()

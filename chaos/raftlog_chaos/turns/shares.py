@@ -1,4 +1,7 @@
-"""The largest requests of share groups that take more than one frame: sessions, locks, acknowledgements (KIP-932)."""
+"""The largest requests of groups that take more than one frame.
+
+Share groups (KIP-932) have sessions, locks, acknowledgements and offsets. Members of both new protocols join.
+"""
 
 from __future__ import annotations
 
@@ -210,6 +213,9 @@ def _use_offsets(connect: Callable[[], Line], topics: Sequence[str]) -> str:
     assert begun is not None and described is not None and deleted is not None, "no answer"
     sizes = [len(each) for each in (begun.responses, described.groups[0].topics, deleted.responses)]
     assert sizes == [len(topics)] * 3, f"{sizes} topics of {len(topics)} are answered"
+    codes = [each.error_code for topic in begun.responses for each in topic.partitions]
+    codes += [each.error_code for each in (*described.groups, *deleted.responses)]
+    assert set(codes) == {NONE}, f"errors {set(codes)}"
     return f"answers of {sizes} topics"
 
 
@@ -239,6 +245,7 @@ def _join_and_leave(connect: Callable[[], Line], api_key: ApiKey, topics: Sequen
 
 
 def _set_start(line: Line, group: str, topic: str, partitions: int) -> None:
+    """Set the start offset of a topic's first partitions to 0. Raise AssertionError if one is refused."""
     answer = _set_starts(line, group, [topic], partitions)
     assert answer is not None and answer.error_code == NONE, f"no offset is set: {answer}"
     for each in answer.responses[0].partitions:
@@ -246,7 +253,7 @@ def _set_start(line: Line, group: str, topic: str, partitions: int) -> None:
 
 
 def _set_starts(line: Line, group: str, topics: Sequence[str], partitions: int = 1) -> Any:
-    """Set the start offset of each topic's first partitions to 0."""
+    """Set the start offset of each topic's first partitions to 0, and return the answer."""
     make = request_builders(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0)
     starts = tuple(
         make.AlterShareGroupOffsetsRequestPartition(partition_index=each, start_offset=0)

@@ -69,7 +69,7 @@ CONSUMER_GROUP: Final = "consumer-group-with-members"
 CLASSIC_GROUP: Final = "classic-group-with-members"
 SHARE_GROUP: Final = "share-group-with-locks"
 COMMITTED_GROUP: Final = "share-group-of-committed-records"
-GROUP_OF_MANY_TOPICS: Final = "share-group-of-many-topics"
+GROUP_OF_MANY_TOPICS: Final = "group-of-many-topics"
 MOST_LOCKS: Final = 10_000
 WITH_ABORTED: Final = 8
 """Partitions of the wide topic with aborted batches."""

@@ -146,7 +146,7 @@ def test_nothing_holds_a_deleted_log(policy: str, settings: dict[str, str]) -> N
         for each in cluster.brokers.values():
             await each.host.start(_all_chores(each.housekeeping))
         readers = [Reader(cluster) for _ in range(3)]
-        assert (await readers[0].fetch(1, 0)).records  # and it waits for nothing since
+        assert (await readers[0].fetch(1, 0)).records  # it is idle from now on
         assert not (await readers[1].fetch(1, 2)).records
         assert readers[1].host.start(readers[1].fetch(1, None, wait_ms=86_400_000))
         assert not (await readers[2].fetch(1, 2)).records

@@ -352,7 +352,7 @@ def end(setup: Setup, **fields: Any) -> None:
 
 
 def test_start_offsets_are_set_in_a_new_epoch() -> None:
-    """It fences the leaders with the former state. What was initialized stays so, also if the change fails."""
+    """It fences the leaders with the former state. Initialized partitions stay so, even if the change fails."""
     setup = Setup()
     setup.stable("m")
     setup.accepted("m", -1)
